@@ -1,0 +1,180 @@
+"""The seam between stagelink and an engine: what an engine is handed, and what it promises.
+
+It holds types only. Engines import this module and nothing else of stagelink; no engine knows a socket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from stagelink.checkpoint.family import Family, read_family
+from stagelink.checkpoint.opened import Checkpoint, TensorInfo
+from stagelink.errors import CheckpointError, ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+__all__ = [
+    "CANCEL",
+    "CLOSE",
+    "CONTINUE",
+    "OPEN",
+    "RESUME",
+    "RETURN_ALL",
+    "RETURN_LAST",
+    "RETURN_NONE",
+    "Checkpoint",
+    "CheckpointError",
+    "ConfigError",
+    "EngineDescription",
+    "EngineError",
+    "EngineSettings",
+    "Family",
+    "PlanLike",
+    "StageEngine",
+    "TensorInfo",
+    "read_family",
+]
+
+# Stream ops and return choices: the numbers of docs/protocol.md 6.7.
+OPEN, CONTINUE, CLOSE, CANCEL, RESUME = 1, 2, 3, 4, 5
+RETURN_ALL, RETURN_LAST, RETURN_NONE = 1, 2, 3
+
+
+class PlanLike(Protocol):
+    """A round's plan as columns, one element a stream entry, in ascending stream id.
+
+    ``stagelink.Plan`` is the real one. Rows of a round lie stream after stream in entry order.
+    """
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+    @property
+    def ops(self) -> Sequence[int]: ...
+    @property
+    def firsts(self) -> Sequence[int]: ...
+    @property
+    def rows(self) -> Sequence[int]: ...
+    @property
+    def accepted(self) -> Sequence[int]: ...
+    @property
+    def generations(self) -> Sequence[int]: ...
+    @property
+    def returns(self) -> Sequence[int]: ...
+    @property
+    def cuts(self) -> Sequence[int]: ...
+    @property
+    def rows_total(self) -> int: ...
+    @property
+    def rows_returned(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What a stage asks of its engine, decided before boot and the same on every rank but for threads.
+
+    Attributes:
+        dtype: Compute and row dtype, ``"float32"`` or what the engine names.
+        context: Most positions of one stream.
+        streams_max: Slots; one stream holds one slot from open to close.
+        rows_max: Most rows of one round.
+        chunk_rows: Rows of a full prompt chunk.
+    """
+
+    dtype: str = "float32"
+    context: int = 2048
+    streams_max: int = 4
+    rows_max: int = 256
+    chunk_rows: int = 128
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineDescription:
+    """What an engine says of itself before it loads; goes into the boot description.
+
+    Attributes:
+        backend: ``"numpy"``, ``"torch-cpu"``, ``"mlx-metal"``: what computes.
+        device: The device's own name, for people.
+        row_dtype: dtype of the boundary rows, one of docs/protocol.md 6.1.
+        kv_dtype: dtype of the KV, same names.
+        width: Values of one plane of one row.
+        planes: Planes of a boundary row.
+        kv_rows: Positions that the KV holds, over all streams.
+        states: Streams that can be open at once.
+        batch_invariant: True only where a stream's bits do not depend on its neighbours or chunks.
+        weight_bytes: Bytes that the own tensors take as held; known from the checkpoint's table.
+    """
+
+    backend: str
+    device: str
+    row_dtype: str
+    kv_dtype: str
+    width: int
+    planes: int
+    kv_rows: int
+    states: int
+    batch_invariant: bool
+    weight_bytes: int
+
+
+@runtime_checkable
+class StageEngine(Protocol):
+    """Runs layers ``first..end`` (half-open) of one checkpoint; the lead's also embeds and heads.
+
+    Made by calling the class that an entry point in group ``stagelink.engines`` names, as
+    ``factory(checkpoint, family, first, end, lead=bool, settings=EngineSettings)``. The constructor reads
+    metadata only; it raises ``CheckpointError`` or ``ConfigError`` for what the engine cannot do, before any weights
+    are read.
+
+    Promises: the same bytes for the same sequence of plans; nothing changes when a call raises; a closed or cancelled
+    stream frees its slot; nothing of a rows buffer is kept after the call; the calls come from one thread.
+    """
+
+    def describe(self) -> EngineDescription:
+        """Say what this engine is and holds, before ``load``."""
+        ...
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the own tensors, and only them; ``progress(bytes_done, bytes_total)``."""
+        ...
+
+    def warm(self) -> None:
+        """Run once what the declared shapes need, so that the first round is not the slow one."""
+        ...
+
+    def run(self, plan: PlanLike, rows_in: np.ndarray, rows_out: np.ndarray) -> None:
+        """Apply the plan's ops to the own state and turn rows into rows.
+
+        Args:
+            plan: The round. An entry with op continue cuts the stream's state to ``firsts[i]`` positions first.
+            rows_in: uint8 ``[rows_total * row_bytes]``, plane-major, 64-byte aligned.
+            rows_out: uint8 of the same shape; complete when the call returns.
+        """
+        ...
+
+    def run_first(self, plan: PlanLike, token_ids: np.ndarray, rows_out: np.ndarray) -> None:
+        """Lead only: embed int64 ``token_ids`` ``[rows_total]`` and run the own layers."""
+        ...
+
+    def run_head(self, rows_in: np.ndarray, rows: int) -> np.ndarray:
+        """Lead only: final norm and head over ``rows`` returned rows; float32 logits ``[rows, vocab]``."""
+        ...
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream's state back to ``position`` positions; ``EngineError`` where it cannot."""
+        ...
+
+    def save(self, stream: int) -> bytes:
+        """The stream's state of the own layers, as bytes that ``restore`` takes."""
+        ...
+
+    def restore(self, stream: int, state: bytes) -> None:
+        """Make ``stream`` an open stream with a saved state."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; the engine is unusable afterwards."""
+        ...
