@@ -1,6 +1,7 @@
-"""One hop of hidden rows between two processes, from Python, beside a C ping-pong of the same wait strategy.
+"""One hop of rows between two processes, from Python, beside a C ping-pong of the same strategy.
 
-It compiles the C reference, runs both in turn on the same two cores, and prints ratios of medians; it asserts nothing.
+It compiles the C reference, runs both in turn on the same two cores, and prints ratios of
+medians; it asserts nothing.
 
     python bench/link.py                    10, 20 and 50 KiB rows, spinning and sleeping
     python bench/link.py --json results.jsonl
@@ -25,7 +26,6 @@ from typing import Any
 
 import machine
 import numpy as np
-
 from stagelink._native import Description, Listener, Plan, Ring, RowsBuffer
 
 HERE = Path(__file__).resolve().parent
@@ -145,7 +145,7 @@ def plan(position: int) -> Plan:
 def run_link(case: Case, folder: Path) -> list[float]:
     """Round trips of the link, microseconds: one ``exchange`` from call to return.
 
-    Plans go ahead of a batch of rounds, so that what is timed is the rows alone, as in the reference.
+    Plans go ahead of a batch of rounds, so that only the rows are timed, as in the reference.
     """
     key_file = folder / f"key-{secrets.token_hex(4)}"
     descriptor = os.open(key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
