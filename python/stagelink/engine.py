@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from stagelink.checkpoint.family import Family, read_family
+from stagelink.checkpoint.family import Family, Rope, read_family
 from stagelink.checkpoint.opened import Checkpoint, TensorInfo
 from stagelink.errors import CheckpointError, ConfigError, EngineError
 
@@ -34,6 +34,7 @@ __all__ = [
     "EngineSettings",
     "Family",
     "PlanLike",
+    "Rope",
     "StageEngine",
     "TensorInfo",
     "read_family",

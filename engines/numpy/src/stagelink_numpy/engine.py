@@ -1,0 +1,272 @@
+"""NumpyEngine: the seam's promises kept, on top of rounds, cache and model.
+
+It checks and orders; the plan's rules are in rounds.py, the mathematics in model.py.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
+from stagelink_numpy.cache import Cache
+from stagelink_numpy.memory import FLOAT_BYTES
+from stagelink_numpy.model import Model
+from stagelink_numpy.rope import check_rope
+from stagelink_numpy.rounds import Batch, Piece, check_round
+from stagelink_numpy.state import StateFormat, encode_state, parse_state
+from stagelink_numpy.weights import held_bytes, read_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_numpy.memory import Floats
+    from stagelink_numpy.rounds import Round
+
+    Bytes = npt.NDArray[np.uint8]
+
+_DTYPE = "float32"
+# No plan can name it: ids on the wire are unsigned.
+_WARM_STREAM = -1
+
+
+class NumpyEngine:
+    """Layers ``first..end`` of a Llama, Qwen2 or Qwen3 checkpoint in float32 on the CPU."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        settings: EngineSettings,
+    ) -> None:
+        """Check the range and the settings; no weights are read before ``load``.
+
+        Raises:
+            ConfigError: ``engine_dtype``, ``engine_range`` or ``engine_limit``.
+            CheckpointError: ``rope_scaling`` for one that this engine has no formula for.
+        """
+        _check_settings(family, settings)
+        if not 0 <= first < end <= family.layers or (lead and first != 0):
+            at = "a range from layer 0" if lead else "a range of layers"
+            raise ConfigError(
+                f"numpy engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
+                "change --layers",
+                reason="engine_range",
+            )
+        check_rope(family)
+        self._checkpoint = checkpoint
+        self._family = family
+        self._first, self._end, self._lead = first, end, lead
+        self._settings = settings
+        self._format = StateFormat.of(family, first, end, settings.context)
+        self._loaded: tuple[Model, Cache] | None = None
+        self._broken = False
+
+    def describe(self) -> EngineDescription:
+        """Say what this stage is and will hold."""
+        family, settings = self._family, self._settings
+        return EngineDescription(
+            backend="numpy",
+            device=platform.processor() or platform.machine() or "cpu",
+            row_dtype=_DTYPE,
+            kv_dtype=_DTYPE,
+            width=family.width,
+            planes=1,
+            kv_rows=settings.context * settings.streams_max,
+            states=settings.streams_max,
+            batch_invariant=False,
+            weight_bytes=held_bytes(family, self._first, self._end, lead=self._lead),
+        )
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the own tensors and make the KV, the tables and the scratch."""
+        if self._loaded is not None:
+            return
+        weights = read_weights(
+            self._checkpoint,
+            self._family,
+            self._first,
+            self._end,
+            lead=self._lead,
+            progress=progress,
+        )
+        cache = Cache(self._family, self._end - self._first, self._settings)
+        self._loaded = Model(self._family, weights, self._settings), cache
+
+    def warm(self) -> None:
+        """Run one row and one chunk through the layers; nothing of it stays."""
+        model, cache = self._ready()
+        if cache.free == 0:
+            return
+        settings = self._settings
+        chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
+        cache.open(_WARM_STREAM)
+        for count in (1, chunk):
+            rows = model.rows(count)
+            rows[...] = 0.0
+            model.run(Batch(0, count, (Piece(_WARM_STREAM, 0, 0, count),)), cache, rows)
+        cache.close(_WARM_STREAM)
+        if self._lead:
+            model.head(model.rows(1))
+
+    def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
+        """Turn a round's rows into rows; see the seam."""
+        model, cache = self._ready()
+        checked = check_round(plan, cache.positions(), cache.free, self._settings)
+        source = self._rows(rows_in, checked.rows, "rows_in")
+        target = self._rows(rows_out, checked.rows, "rows_out")
+        self._compute(model, cache, checked, source, target)
+
+    def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
+        """Embed a round's token ids and run the own layers; lead only."""
+        model, cache = self._ready()
+        self._check_lead()
+        checked = check_round(plan, cache.positions(), cache.free, self._settings)
+        self._check_ids(token_ids, checked.rows)
+        target = self._rows(rows_out, checked.rows, "rows_out")
+        self._compute(model, cache, checked, token_ids, target)
+
+    def run_head(self, rows_in: Bytes, rows: int) -> Floats:
+        """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
+        model, _ = self._ready()
+        self._check_lead()
+        if not 0 <= rows <= self._settings.rows_max:
+            most = self._settings.rows_max
+            raise _refuse("too_many_rows", f"at most {most} rows for the head", str(rows))
+        source = self._rows(rows_in, rows, "rows_in")
+        own = model.rows(rows)
+        own[...] = source
+        return model.head(own)
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` positions."""
+        _, cache = self._ready()
+        held = cache.position(stream)
+        if not 0 <= position <= held:
+            expected = f"a position of 0 to {held} for stream {stream}"
+            raise _refuse("wrong_position", expected, str(position))
+        cache.move(stream, position)
+
+    def save(self, stream: int) -> bytes:
+        """Return the stream's KV of the own layers (state.py has the format)."""
+        _, cache = self._ready()
+        position = cache.position(stream)
+        slot = cache.slot(stream)
+        held = cache.keys[:, slot, :, :position], cache.values[:, slot, :, :position]
+        return encode_state(self._format, *held)
+
+    def restore(self, stream: int, state: bytes) -> None:
+        """Open ``stream`` with a state that ``save`` of an equal stage made."""
+        _, cache = self._ready()
+        if stream in cache.positions():
+            raise _refuse("stream_reused", f"stream {stream} not to be open", "an open one")
+        if cache.free == 0:
+            most = self._settings.streams_max
+            raise _refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        body = parse_state(self._format, state)
+        slot = cache.open(stream)
+        position = body.shape[3]
+        cache.keys[:, slot, :, :position] = body[:, 0]
+        cache.values[:, slot, :, :position] = body[:, 1]
+        cache.move(stream, position)
+
+    def close(self) -> None:
+        """Drop weights and KV; calling it again does nothing."""
+        self._loaded = None
+        self._broken = True
+
+    def _compute(
+        self,
+        model: Model,
+        cache: Cache,
+        checked: Round,
+        source: Floats | npt.NDArray[np.int64],
+        target: Floats,
+    ) -> None:
+        """Apply a checked round. From here on only a fault of the machine can stop it."""
+        self._broken = True
+        for entry in checked.entries:
+            if entry.op == OPEN:
+                cache.open(entry.stream)
+            elif entry.op != CONTINUE:
+                cache.close(entry.stream)
+        for batch in checked.batches:
+            # A batch's rows move to the beginning of aligned memory: where they lay in the round
+            # and in the caller's buffer cannot change their bits.
+            rows = model.rows(batch.end - batch.begin)
+            part = source[batch.begin : batch.end]
+            if part.ndim == 1:
+                model.embed(part, rows)
+            else:
+                rows[...] = part
+            model.run(batch, cache, rows)
+            target[batch.begin : batch.end] = rows
+        for entry in checked.entries:
+            if entry.op in (OPEN, CONTINUE):
+                cache.move(entry.stream, entry.first + entry.end - entry.begin)
+        self._broken = False
+
+    def _ready(self) -> tuple[Model, Cache]:
+        """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
+        if self._loaded is None or self._broken:
+            raise _refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+        return self._loaded
+
+    def _check_lead(self) -> None:
+        """Refuse to embed or to make logits on a follower."""
+        if not self._lead:
+            raise _refuse("engine_role", "the lead's engine", "a follower's")
+
+    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
+        """Refuse ids of another shape or type, or outside the vocabulary."""
+        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+            got = f"{token_ids.dtype} {list(token_ids.shape)}"
+            raise _refuse("rows_size", f"int64 token ids [{rows}]", got)
+        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
+        if outside.any():
+            worst = int(token_ids[outside][0])
+            raise _refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", str(worst))
+
+    def _rows(self, buffer: Bytes, rows: int, name: str) -> Floats:
+        """See a rows buffer as float32 ``[rows, width]``; refuse another size or type."""
+        expected = rows * self._family.width * FLOAT_BYTES
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
+            got = f"{buffer.dtype} {list(buffer.shape)}"
+            raise _refuse("rows_size", f"{name} as uint8 [{expected}]", got)
+        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
+            raise _refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        return buffer.view("<f4").reshape(rows, self._family.width)
+
+
+def _check_settings(family: Family, settings: EngineSettings) -> None:
+    """Refuse settings that this engine cannot serve."""
+    if settings.dtype != _DTYPE:
+        raise ConfigError(
+            f"numpy engine: expected dtype {_DTYPE}, got {settings.dtype!r}; "
+            f"use {_DTYPE}, or another engine",
+            reason="engine_dtype",
+        )
+    limits = ("context", "streams_max", "rows_max", "chunk_rows")
+    for name in limits:
+        value = getattr(settings, name)
+        if value < 1 or (name == "context" and value > family.context):
+            most = f" and at most {family.context}, the model's" if name == "context" else ""
+            raise ConfigError(
+                f"numpy engine: expected {name} of at least 1{most}, got {value}; change it",
+                reason="engine_limit",
+            )
+
+
+def _refuse(reason: str, expected: str, got: str) -> EngineError:
+    """Build the error of one broken promise of the caller."""
+    text = f"numpy engine: expected {expected}, got {got}; no state was changed"
+    return EngineError(text, reason=reason)

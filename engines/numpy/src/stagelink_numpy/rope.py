@@ -1,0 +1,80 @@
+"""The angles of rotary positions: one table a stage, made at load.
+
+It turns no heads (layers.py does) and reads no config (the family has the numbers).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stagelink.engine import CheckpointError
+from stagelink_numpy.memory import aligned_zeros
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from stagelink.engine import Family, Rope
+    from stagelink_numpy.memory import Floats
+
+    Doubles = npt.NDArray[np.float64]
+
+
+def rope_tables(family: Family, positions: int) -> tuple[Floats, Floats]:
+    """Return the cosine and the sine of every position and pair, ``[positions, head_width / 2]``.
+
+    An angle is the float32 product of the position and a float32 frequency: the table then agrees
+    with the float32 reference implementations also far from position 0.
+
+    Raises:
+        CheckpointError: The family names a scaling that this engine does not do.
+    """
+    frequencies = _frequencies(family).astype(np.float32)
+    steps = np.arange(positions, dtype=np.float32)
+    angles = (steps[:, None] * frequencies[None, :]).astype(np.float64)
+    tables = aligned_zeros(positions, frequencies.size), aligned_zeros(positions, frequencies.size)
+    tables[0][...] = np.cos(angles)
+    tables[1][...] = np.sin(angles)
+    return tables
+
+
+def check_rope(family: Family) -> None:
+    """Refuse by name a rotary scaling that ``rope_tables`` has no formula for."""
+    if family.rope.kind not in _SCALINGS:
+        raise CheckpointError(
+            f"numpy engine: expected a rope scaling of {', '.join(sorted(_SCALINGS))}, "
+            f"got {family.rope.kind!r}; use another engine for this checkpoint",
+            reason="rope_scaling",
+        )
+
+
+def _frequencies(family: Family) -> Doubles:
+    """Return the float64 frequencies ``[head_width / 2]`` after the family's scaling."""
+    check_rope(family)
+    pairs = np.arange(0, family.head_width, 2, dtype=np.float64) / family.head_width
+    plain = 1.0 / np.power(float(family.rope.theta), pairs)
+    return _SCALINGS[family.rope.kind](plain, family.rope)
+
+
+def _unscaled(plain: Doubles, _rope: Rope) -> Doubles:
+    """Return the frequencies as they are."""
+    return plain
+
+
+def _linear(plain: Doubles, rope: Rope) -> Doubles:
+    """Stretch every position by ``factor`` (position interpolation, Chen et al. 2023)."""
+    return plain / rope.factor
+
+
+def _llama3(plain: Doubles, rope: Rope) -> Doubles:
+    """Stretch long waves by ``factor``, leave short ones, blend between (Llama 3.1's rule)."""
+    wavelength = 2.0 * math.pi / plain
+    turns = rope.original_context / wavelength
+    blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    blend = np.clip(blend, 0.0, 1.0)
+    return (1.0 - blend) * plain / rope.factor + blend * plain
+
+
+_SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3}
