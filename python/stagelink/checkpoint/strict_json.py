@@ -1,0 +1,96 @@
+"""Reads bounded JSON objects from files, and writes the canonical form that digests are made of.
+
+It refuses what JSON readers disagree about: doubled keys, NaN and Infinity, and non-UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from stagelink.checkpoint.refusal import refuse, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_AGAIN = "fetch the file again"
+
+
+def read_bounded(path: Path, bytes_max: int) -> bytes:
+    """Return the bytes of a regular file of at most ``bytes_max`` bytes.
+
+    Raises:
+        CheckpointError: ``file_missing``, ``file_kind`` or ``file_size``.
+    """
+    try:
+        # Not blocking, so that a pipe with nobody at its other end cannot hold us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise refuse(
+            "file_missing", path, expected="a readable file", got=got, advice="check the path"
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not os.path.isfile(descriptor):
+            raise refuse(
+                "file_kind", path, expected="a regular file", got="another kind", advice=_AGAIN
+            )
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        got = f"{os.stat(path).st_size} bytes"
+        raise refuse(
+            "file_size", path, expected=f"at most {bytes_max} bytes", got=got, advice=_AGAIN
+        )
+    return data
+
+
+def parse_object(data: bytes, where: str | Path, *, reason: str = "json") -> dict[str, Any]:
+    """Parse one JSON object.
+
+    Raises:
+        CheckpointError: ``reason`` when it is not JSON, not an object, or says a key twice.
+    """
+    try:
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_no_doubles, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise refuse(
+            reason, where, expected="a JSON object", got=shown(str(error)), advice=_AGAIN
+        ) from None
+    if not isinstance(value, dict):
+        raise refuse(
+            reason, where, expected="a JSON object", got=type(value).__name__, advice=_AGAIN
+        )
+    return value
+
+
+def read_object(path: Path, bytes_max: int) -> dict[str, Any]:
+    """Read and parse a JSON object from a bounded file; errors as the two functions above."""
+    return parse_object(read_bounded(path, bytes_max), path)
+
+
+def canonical(value: object) -> bytes:
+    """Return the one byte form of a JSON value: sorted keys, no whitespace, UTF-8."""
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                message = f"key {shown(key)} stands twice"
+                raise ValueError(message)
+            seen.add(key)
+    return result
+
+
+def _no_constant(text: str) -> NoReturn:
+    message = f"{text} is not a JSON number"
+    raise ValueError(message)
