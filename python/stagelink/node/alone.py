@@ -1,0 +1,63 @@
+"""The ring of one stage: rank 0's loop runs on it as on any other, and nothing leaves the process.
+
+It checks no plan and keeps no time; it only hands the wanted rows back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stagelink.node.returned import gather_returned
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagelink._native import Plan
+
+
+class AloneRing:
+    """The calls of `stagelink.ring.LeadRing` for a world of one."""
+
+    def __init__(self, *, planes: int, plane_row_bytes: int) -> None:
+        """Take the boundary format of the engine."""
+        self._planes = planes
+        self._plane_row_bytes = plane_row_bytes
+        self._plan: Plan | None = None
+        self._rows: np.ndarray | None = None
+        self._round = 0
+
+    def send_plan(self, plan: Plan) -> int:
+        """Keep the plan for the rows that follow; return the round's number."""
+        self._plan = plan
+        self._round += 1
+        return self._round
+
+    def send_rows(self, round: int, rows: np.ndarray) -> None:  # noqa: ARG002, A002 (the seam's)
+        """Keep a view of the rows until they are received."""
+        self._rows = rows
+
+    def receive_rows(self, round: int, rows: np.ndarray) -> int:  # noqa: ARG002, A002
+        """Copy the rows that return; return how many."""
+        if self._plan is None or self._rows is None:
+            raise AssertionError("rows are received after a plan and rows were sent")
+        gather_returned(
+            self._plan,
+            self._rows,
+            rows,
+            planes=self._planes,
+            plane_row_bytes=self._plane_row_bytes,
+        )
+        self._rows = None
+        return self._plan.rows_returned
+
+    def exchange(self, round: int, rows_out: np.ndarray, rows_in: np.ndarray) -> int:  # noqa: A002
+        """Send, then receive."""
+        self.send_rows(round, rows_out)
+        return self.receive_rows(round, rows_in)
+
+    def progress(self, phase: str, **notes: Any) -> None:  # noqa: ANN401 (nobody listens)
+        """Nobody listens."""
+
+    def figures(self) -> dict[str, Any]:
+        """No link, no bytes."""
+        return {}

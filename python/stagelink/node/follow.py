@@ -1,0 +1,73 @@
+"""Every other rank's loop: plan in, rows in, run, rows out, until rank 0 says bye.
+
+It calls the ring and the engine and nothing else; it knows no prompt, no token and no text.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from stagelink.node.returned import gather_returned
+from stagelink.node.times import StageTimes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagelink._native import Plan
+    from stagelink.engine import StageEngine
+    from stagelink.node.rows import BoundaryRows
+    from stagelink.ring import Ring
+
+
+def follow(
+    engine: StageEngine, ring: Ring, rows: BoundaryRows, *, is_last: bool, busy_seconds: float
+) -> StageTimes:
+    """Serve rounds until rank 0's bye; return where the time went.
+
+    Args:
+        engine: Loaded and warm.
+        ring: Open.
+        rows: The stage's buffers.
+        is_last: Its rows go to rank 0, and only those that the plan wants back.
+        busy_seconds: How long one round may compute before the ring counts this stage as stuck.
+    """
+    times = StageTimes()
+    while True:
+        began = time.perf_counter()
+        received = ring.receive_plan()
+        if received is None:
+            return times
+        number, plan = received
+        size = rows.size(plan.rows_total)
+        if plan.rows_total:
+            ring.receive_rows(number, rows.incoming)
+        ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
+        arrived = time.perf_counter()
+        engine.run(plan, rows.incoming[:size], rows.outgoing[:size])
+        outgoing = _wanted_back(plan, rows) if is_last else rows.outgoing[:size]
+        computed = time.perf_counter()
+        ring.progress("sending", round=number)
+        if plan.rows_total:
+            ring.send_rows(number, outgoing)
+        ring.progress("idle", round=number)
+        if plan.rows_total:
+            times.add(
+                rows=plan.rows_total,
+                compute_seconds=computed - arrived,
+                wait_seconds=arrived - began + time.perf_counter() - computed,
+            )
+
+
+def _wanted_back(plan: Plan, rows: BoundaryRows) -> np.ndarray:
+    """Return the rows that go to rank 0; without a copy where all of them do."""
+    if plan.rows_returned == plan.rows_total:
+        return rows.outgoing[: rows.size(plan.rows_total)]
+    gather_returned(
+        plan,
+        rows.outgoing,
+        rows.returned,
+        planes=rows.planes,
+        plane_row_bytes=rows.plane_row_bytes,
+    )
+    return rows.returned[: rows.size(plan.rows_returned)]

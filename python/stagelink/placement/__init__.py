@@ -1,0 +1,1 @@
+"""Which rank holds which layers, decided before boot. Pure: tables in, tables out."""

@@ -1,0 +1,111 @@
+"""Layer ranges of all ranks: cut evenly, read from a flag, checked for gaps and overlaps.
+
+It counts layers only; what a layer weighs and how fast a machine is are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from stagelink.errors import ConfigError, PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+WORLD_MAX = 64
+_RANGE = re.compile(r"(\d{1,6})(?:-|\.\.)(\d{1,6})")
+
+
+def even_ranges(layers: int, world: int) -> Ranges:
+    """Cut ``layers`` layers into ``world`` ranges whose sizes differ by at most one.
+
+    What does not divide goes to the last ranks, because rank 0 also embeds and runs the head:
+    30 layers on 3 ranks are 0-10, 10-20, 20-30; 32 are 0-10, 10-21, 21-32.
+
+    Raises:
+        PlacementError: ``too_many_stages`` where a rank would hold no layer; ``world`` out of 1..64.
+    """
+    if not 1 <= world <= WORLD_MAX:
+        raise PlacementError(
+            f"{world} stages asked for: expected 1 to {WORLD_MAX}", reason="world"
+        )
+    if world > layers:
+        raise PlacementError(
+            f"{world} stages asked for, but the model has {layers} layers and every stage "
+            f"needs at least one: use --stages {layers} or less",
+            reason="too_many_stages",
+        )
+    small, extra = divmod(layers, world)
+    sizes = [small + (rank >= world - extra) for rank in range(world)]
+    ends = [sum(sizes[: rank + 1]) for rank in range(world)]
+    return tuple((end - size, end) for end, size in zip(ends, sizes, strict=True))
+
+
+def parse_ranges(text: str) -> Ranges:
+    """Read ``"0-10,10-20,20-30"``: half-open ranges in rank order; ``0..10`` reads the same.
+
+    Raises:
+        ConfigError: reason ``layers_text`` where the text has another form.
+    """
+    matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(matches):
+        raise ConfigError(
+            f"--layers is {text!r}: expected half-open ranges in rank order such as "
+            "0-10,10-20,20-30",
+            reason="layers_text",
+        )
+    return tuple((int(match[1]), int(match[2])) for match in matches if match)
+
+
+def check_ranges(ranges: Sequence[tuple[int, int]], layers: int) -> Ranges:
+    """Return ``ranges`` where they cover layers ``0..layers`` exactly once, in rank order.
+
+    Raises:
+        PlacementError: ``range_empty``, ``range_gap``, ``range_overlap``, ``range_overrun`` or
+            ``world``; ``rank`` is the one whose range breaks the rule, of two the later.
+    """
+    if not 1 <= len(ranges) <= WORLD_MAX:
+        raise PlacementError(
+            f"{len(ranges)} layer ranges given: expected 1 to {WORLD_MAX}", reason="world"
+        )
+    expected = 0
+    for rank, (first, end) in enumerate(ranges):
+        _check_one(rank, first, end, expected, layers)
+        expected = end
+    if expected != layers:
+        raise _wrong(
+            "range_gap",
+            len(ranges) - 1,
+            ranges[-1],
+            f"layers {expected}-{layers} are held by no rank: the last range must end at {layers}",
+        )
+    return tuple((first, end) for first, end in ranges)
+
+
+def format_ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    """Write ranges as `parse_ranges` reads them."""
+    return ",".join(f"{first}-{end}" for first, end in ranges)
+
+
+def _check_one(rank: int, first: int, end: int, expected: int, layers: int) -> None:
+    """Check one range against the end of the one before it."""
+    held = (first, end)
+    if first >= end:
+        raise _wrong("range_empty", rank, held, "a range must hold at least one layer")
+    if first > expected:
+        gap = f"layers {expected}-{first} are held by no rank: it must start at {expected}"
+        raise _wrong("range_gap", rank, held, gap)
+    if first < expected:
+        twice = f"layers {first}-{min(expected, end)} are held twice: it must start at {expected}"
+        raise _wrong("range_overlap", rank, held, twice)
+    if end > layers:
+        raise _wrong("range_overrun", rank, held, f"the model has {layers} layers")
+
+
+def _wrong(reason: str, rank: int, held: tuple[int, int], text: str) -> PlacementError:
+    return PlacementError(
+        f"rank {rank} (layers {held[0]}-{held[1]}): {text}", reason=reason, rank=rank
+    )
