@@ -1,0 +1,116 @@
+"""Makes loaded stages of one model for a test, and closes them all.
+
+It knows no promise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import read_family
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_conformance.scripts import random_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from stagelink.engine import Checkpoint, EngineSettings, StageEngine
+    from stagelink_conformance.pipeline import Outcome
+
+# How far logits of the same positions may be apart between two compositions. Where the composition
+# is the same the promise is equal bytes, and no tolerance is used.
+_TOLERANCE = {"float32": 1e-4, "float16": 0.2, "bfloat16": 1.0}
+
+
+class Stages:
+    """One model and one engine class; every stage that it makes is closed with it."""
+
+    def __init__(self, engine: Any, model: Path, settings: EngineSettings) -> None:
+        """Read the model's metadata."""
+        self._engine = engine
+        self._model = model
+        self._made: list[StageEngine] = []
+        self.settings = settings
+        self.family = read_family(self.checkpoint().config)
+        description = self.make(0, self.family.layers, lead=True).describe()
+        self.reference_tolerance = _TOLERANCE[description.row_dtype]
+        self.tolerance = 0.0 if description.batch_invariant else self.reference_tolerance
+
+    def checkpoint(self) -> Checkpoint:
+        """Open the model."""
+        return open_checkpoint(self._model)
+
+    def make(self, first: int, end: int, *, lead: bool, **changes: object) -> StageEngine:
+        """Make a stage that is not loaded; ``changes`` are fields of the settings."""
+        return self.make_counted(first, end, lead=lead, **changes)[0]
+
+    def make_counted(
+        self, first: int, end: int, *, lead: bool, **changes: object
+    ) -> tuple[StageEngine, Checkpoint]:
+        """Make a stage that is not loaded, and return the checkpoint that counts its reads too."""
+        checkpoint = self.checkpoint()
+        settings = dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
+        family = read_family(checkpoint.config)
+        engine = self._engine(checkpoint, family, first, end, lead=lead, settings=settings)
+        self._made.append(engine)
+        return engine, checkpoint
+
+    def load(self, first: int, end: int, *, lead: bool, **changes: object) -> StageEngine:
+        """Make a loaded stage."""
+        engine = self.make(first, end, lead=lead, **changes)
+        engine.load()
+        return engine
+
+    def whole(self) -> Pipeline:
+        """Make the whole model in one stage."""
+        return self.split()
+
+    def split(self, *cuts: int) -> Pipeline:
+        """Make stages that meet at ``cuts``."""
+        borders = (0, *cuts, self.family.layers)
+        ranges = zip(borders[:-1], borders[1:], strict=True)
+        return Pipeline([self.load(first, end, lead=first == 0) for first, end in ranges])
+
+    def halves(self) -> Pipeline:
+        """Make two stages, or one where the model has one layer."""
+        middle = self.family.layers // 2
+        return self.split(middle) if middle else self.whole()
+
+    def cuts(self) -> list[int]:
+        """Return the layers to cut at: every one, or five of a model with many."""
+        layers = self.family.layers
+        if layers <= 12:
+            return list(range(1, layers))
+        return sorted({1, layers // 4, layers // 2, 3 * layers // 4, layers - 1})
+
+    def ids(self, seed: int, count: int) -> list[int]:
+        """Draw token ids."""
+        return random_ids(seed, count, self.family.vocab)
+
+    def assert_close(self, got: Outcome, expected: Outcome) -> None:
+        """Compare logits of the same positions that were computed in two compositions."""
+        if self.tolerance == 0.0:
+            assert got.same_bits(expected)
+        else:
+            difference = float(np.abs(got.logits - expected.logits).max())
+            assert difference <= self.tolerance
+
+    def close(self) -> None:
+        """Close every stage that was made."""
+        for engine in self._made:
+            engine.close()
+
+
+def assert_same_bits(got: Sequence[Outcome], expected: Sequence[Outcome]) -> None:
+    """Compare rounds byte for byte and name the first that differs."""
+    assert len(got) == len(expected)
+    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+        if not one.same_bits(other):
+            rows = np.any(one.logits != other.logits, axis=1).nonzero()[0]
+            worst = float(np.abs(one.logits - other.logits).max(initial=0.0))
+            raise AssertionError(f"round {number}: rows {rows.tolist()} differ, at most {worst}")
