@@ -99,7 +99,7 @@ class Family:
         return {EMBED: (self.vocab, self.width)}
 
     def head_tensors(self) -> Shapes:
-        """Return what turns rows into logits: the final norm and the head, or the tied embedding."""
+        """Return what turns rows into logits: the final norm and the head (or the embedding)."""
         return {NORM: (self.width,), (EMBED if self.tied else HEAD): (self.vocab, self.width)}
 
     def own_tensors(self, first: int, end: int, lead: bool) -> Shapes:

@@ -33,7 +33,7 @@ class Fields:
         """Say whether the key is set and not taken yet."""
         return key in self._values
 
-    def raw(self, key: str, default: object = None) -> Any:  # noqa: ANN401
+    def raw(self, key: str, default: object = None) -> Any:
         """Take a value of any type."""
         return self._values.pop(key, default)
 
@@ -94,5 +94,5 @@ class Fields:
         where = f"{self.where}: {shown(key)}"
         return refuse(reason, where, expected=expected, got=got, advice=_OTHER)
 
-    def _present(self, key: str, default: object) -> Any:  # noqa: ANN401
+    def _present(self, key: str, default: object) -> Any:
         return self._values.pop(key, default)

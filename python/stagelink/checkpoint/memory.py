@@ -1,6 +1,6 @@
 """Makes the arrays that tensors are read into: fresh, and aligned to 64 bytes.
 
-It reads nothing. Matrix kernels give other bits for other alignments, so every weight gets the same.
+It reads nothing. Matrix kernels give other bits for other alignments, so all weights get the same.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from stagelink.checkpoint.digest import Digests
     from stagelink.checkpoint.tokenizer import Tokenizer
 
 
@@ -64,7 +65,7 @@ class Contents:
     source_table: tuple[tuple[str, str, tuple[int, ...]], ...]
     chat_template: str | None
     reader: TensorReader
-    digest: Callable[[], tuple[bytes, int]]
+    digest: Callable[[], bytes]
     tokenizer: Callable[[], Tokenizer]
     converted: bool = False
 
@@ -77,14 +78,13 @@ class Checkpoint:
         kind: ``"safetensors"`` or ``"gguf"``.
         config: The model's config, keys as config.json names them; built from a GGUF's metadata.
         tensors: Every tensor by its Hugging Face name.
-        source_table: (name, dtype, shape) of every tensor as the source holds it, by name. It is the
-            same whether a GGUF is read directly or through its cached conversion.
+        source_table: (name, dtype, shape) of every tensor as the source holds it, by name; the same
+            whether a GGUF is read directly or through its cached conversion.
         chat_template: Text of the chat template, or ``None``.
         converted: Whether tensors come from the cached conversion of a GGUF.
-        hashed_bytes: Bytes that were hashed for ``content_digest``; 0 when the digest was cached.
     """
 
-    def __init__(self, path: Path, contents: Contents) -> None:
+    def __init__(self, path: Path, contents: Contents, digests: Digests) -> None:
         """Take over what the opener of the format found."""
         self.path = path
         self.kind = contents.kind
@@ -93,7 +93,7 @@ class Checkpoint:
         self.source_table = contents.source_table
         self.chat_template = contents.chat_template
         self.converted = contents.converted
-        self.hashed_bytes = 0
+        self._digests = digests
         self._reader = contents.reader
         self._make_digest = contents.digest
         self._make_tokenizer = contents.tokenizer
@@ -104,6 +104,11 @@ class Checkpoint:
     def bytes_read(self) -> int:
         """Tensor bytes read so far, as stored; headers, metadata and hashing are not in it."""
         return self._reader.bytes_read
+
+    @property
+    def hashed_bytes(self) -> int:
+        """Bytes hashed so far: 0 where every digest that was needed was remembered."""
+        return self._digests.hashed_bytes
 
     def read(self, name: str, dtype: str = "float32") -> np.ndarray:
         """Read one tensor, and nothing else, into fresh memory aligned to 64 bytes.
@@ -131,21 +136,20 @@ class Checkpoint:
         raise ConfigError(message, reason="dtype")
 
     def content_digest(self) -> bytes:
-        """Return 32 bytes that stand for the source's content; hashes it unless that is remembered.
+        """Return 32 bytes that stand for the source's content; a remembered digest is used.
 
-        One file: the SHA-256 of its bytes. Several shards: SHA-256 over each shard's name and digest
-        in order of name.
+        One file: the SHA-256 of its bytes. Several shards: SHA-256 over the canonical JSON of
+        ``[[shard name, hex digest], ...]`` in order of name.
         """
         if self._digest is None:
-            self._digest, hashed = self._make_digest()
-            self.hashed_bytes += hashed
+            self._digest = self._make_digest()
         return self._digest
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer; it is loaded at the first call.
 
         Raises:
-            CheckpointError: ``tokenizer_missing``, ``pre_tokenizer`` and others of ``tokenizer.py``.
+            CheckpointError: ``tokenizer_missing``, ``pre_tokenizer`` or ``tokenizer``.
         """
         if self._tokenizer is None:
             self._tokenizer = self._make_tokenizer()

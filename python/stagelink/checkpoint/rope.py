@@ -27,11 +27,11 @@ class Rope:
 
     Attributes:
         theta: Base of the frequencies.
-        kind: ``"default"`` leaves them; ``"linear"`` divides them by ``factor``; ``"llama3"`` divides
-            the long waves by ``factor``, keeps the short ones and blends between: with
+        kind: ``"default"`` leaves them; ``"linear"`` divides them by ``factor``; ``"llama3"``
+            divides the long waves by ``factor``, keeps the short ones and blends between: with
             ``turns = original_context / wavelength`` the blend is
-            ``(turns - low_freq_factor) / (high_freq_factor - low_freq_factor)`` cut to 0..1, and the
-            frequency is ``(1 - blend) * f / factor + blend * f``.
+            ``(turns - low_freq_factor) / (high_freq_factor - low_freq_factor)`` cut to 0..1, and
+            the frequency is ``(1 - blend) * f / factor + blend * f``.
         factor: Divisor of the frequencies; 1 for ``"default"``.
         low_freq_factor: Turns below which a wave is long; ``"llama3"`` only.
         high_freq_factor: Turns above which a wave is short; ``"llama3"`` only.
@@ -49,11 +49,12 @@ class Rope:
 def take_rope(fields: Fields, default_theta: float | None) -> Rope:
     """Take ``rope_theta``, ``rope_scaling`` and ``rope_parameters`` out of a config.
 
-    Older configs keep theta at the top and the scaling in ``rope_scaling``; transformers 5 keeps both
-    in ``rope_parameters``. Where a fact stands twice, both must say the same.
+    Older configs keep theta at the top and the scaling in ``rope_scaling``; transformers 5 keeps
+    both in ``rope_parameters``. Where a fact stands twice, both must say the same.
 
     Raises:
-        CheckpointError: ``rope_scaling`` for a kind or number that is not done, ``config_field`` else.
+        CheckpointError: ``rope_scaling`` for a kind or number that is not done, or
+            ``config_field``.
     """
     top = fields.number("rope_theta") if fields.has("rope_theta") else None
     places = [key for key in ("rope_parameters", "rope_scaling") if fields.has(key)]

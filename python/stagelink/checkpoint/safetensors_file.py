@@ -38,7 +38,11 @@ ITEM_BYTES = {
     "U32": 4, "I32": 4, "F32": 4,
     "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
-_STORED = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_STORED: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 _PREFIX_BYTES = 8
 _AGAIN = "fetch the file again"
 
@@ -95,10 +99,10 @@ class SafetensorsReader:
     def read_stored(self, name: str) -> np.ndarray:
         """Return the tensor's own bits: float32, float16, or uint16 for BF16."""
         one = self._placed[name]
-        dtype = _STORED.get(one.info.dtype, np.dtype(np.uint8))
+        dtype: np.dtype[Any] = _STORED.get(one.info.dtype, np.dtype(np.uint8))
         shape = one.info.shape if one.info.dtype in _STORED else (one.info.nbytes,)
         out = aligned_empty(shape, dtype)
-        view = memoryview(out.reshape(-1).view(np.uint8))
+        view = out.reshape(-1).view(np.uint8).data
         with one.file.descriptor() as descriptor:
             one.file.read_into(descriptor, view, one.offset)
         self.bytes_read += len(view)
@@ -109,7 +113,7 @@ class SafetensorsReader:
         with one.file.descriptor() as descriptor:
             for first in range(0, out.size, piece.size):
                 part = piece[: min(piece.size, out.size - first)]
-                view = memoryview(part.view(np.uint8))
+                view = part.view(np.uint8).data
                 one.file.read_into(descriptor, view, one.offset + 2 * first)
                 self.bytes_read += len(view)
                 target = out[first : first + part.size]
@@ -138,7 +142,7 @@ def _header_bytes(file: WeightFile) -> bytes:
     return bytes(data)
 
 
-def _place(file: WeightFile, name: str, entry: Any, start: int) -> Placed:  # noqa: ANN401
+def _place(file: WeightFile, name: str, entry: Any, start: int) -> Placed:
     if not name or len(name) > TENSOR_NAME_CHARS_MAX:
         raise _bad(file, "header", "a tensor name of sensible length", shown(name))
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:

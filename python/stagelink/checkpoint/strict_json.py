@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stagelink.checkpoint.refusal import refuse, shown
@@ -32,13 +33,14 @@ def read_bounded(path: Path, bytes_max: int) -> bytes:
             "file_missing", path, expected="a readable file", got=got, advice="check the path"
         ) from None
     with os.fdopen(descriptor, "rb") as file:
-        if not os.path.isfile(descriptor):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise refuse(
                 "file_kind", path, expected="a regular file", got="another kind", advice=_AGAIN
             )
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:
-        got = f"{os.stat(path).st_size} bytes"
+        got = f"{status.st_size} bytes"
         raise refuse(
             "file_size", path, expected=f"at most {bytes_max} bytes", got=got, advice=_AGAIN
         )

@@ -64,10 +64,10 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            Path(temporary).unlink()
         raise
 
 
