@@ -2,19 +2,21 @@
 
 It compares nothing; ranks exchange fingerprints at boot and name the first field that differs.
 
-Every field is SHA-256 over ``"stagelink/v1 " + name + NUL`` and a canonical JSON value (sorted keys,
-no whitespace, UTF-8):
+Every field is SHA-256 over ``"stagelink/v1 " + name + NUL`` and a canonical JSON value (sorted
+keys, no whitespace, UTF-8):
 
 | field | value |
 | --- | --- |
 | config | what ``read_family`` understood of the config, field by field |
-| tensors | ``{"content": hex digest of the file(s), "table": [[name, dtype, shape], ...]}`` by name |
-| tokenizer | ``{"json": hex SHA-256 of the canonical tokenizer.json, "eos": ids, "bos": id}``, or null |
-| template | text of the chat template, or null |
+| tensors | ``{"content": hex digest of the file(s), "table": [[name, dtype, shape], ...]}`` |
+| tokenizer | ``{"json": hex SHA-256 of the canonical tokenizer.json, "eos": ids, "bos": id}`` |
+| template | text of the chat template |
 | dtype | name of the compute and row dtype |
 | placement | ``[[first, end], ...]`` in order of rank |
 | versions | ``{name: version}`` |
 | shapes | ``{name: number}`` |
+
+A checkpoint without a tokenizer or a template has null there.
 """
 
 from __future__ import annotations
