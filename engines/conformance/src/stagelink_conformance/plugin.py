@@ -1,4 +1,4 @@
-"""pytest plugin: the options that name an engine and a checkpoint, and the fixtures of the promises.
+"""pytest plugin: the options that name an engine and a model, and the promises' fixtures.
 
 It tests nothing itself, and does nothing in a run that does not ask for its fixtures.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stagelink.engine import EngineSettings
+
     from stagelink_conformance.stages import Stages
 
 # Engines and numpy are imported inside the fixtures: every pytest run loads this file, and most ask

@@ -1,6 +1,6 @@
 """A slow second model in float64, written from the formulas: what an engine's logits are held to.
 
-It shares no code with any engine, keeps no cache, reads config.json itself, and is for short prompts.
+It shares no code with an engine, keeps no cache, reads config.json itself; for short prompts only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
-
     from stagelink.engine import Checkpoint
 
     Doubles = npt.NDArray[np.float64]
@@ -55,7 +54,8 @@ def _layer(config: Mapping[str, Any], read: Read, base: str, rows: list[Doubles]
 def _norm(config: Mapping[str, Any], row: Doubles, weight: Doubles) -> Doubles:
     """RMSNorm over the last axis."""
     mean = (row**2).mean(axis=-1, keepdims=True)
-    return weight * row / np.sqrt(mean + config["rms_norm_eps"])
+    scaled: Doubles = weight * row / np.sqrt(mean + float(config["rms_norm_eps"]))
+    return scaled
 
 
 def _gated(row: Doubles, gate: Doubles, up: Doubles) -> Doubles:
@@ -112,17 +112,17 @@ def _frequency(config: Mapping[str, Any], exponent: float) -> float:
     newer = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or newer
     theta = config.get("rope_theta") or newer.get("rope_theta") or 10000.0
-    frequency = float(theta) ** -exponent
+    frequency = math.pow(theta, -exponent)
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     if kind == "default":
         return frequency
-    stretched = frequency / scaling["factor"]
+    stretched = frequency / float(scaling["factor"])
     if kind == "linear":
         return stretched
     if kind != "llama3":
         raise NotImplementedError(f"the reference has no rope scaling {kind}")
-    original = scaling["original_max_position_embeddings"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original = int(scaling["original_max_position_embeddings"])
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     wavelength = 2.0 * math.pi / frequency
     if wavelength < original / high:
         return frequency

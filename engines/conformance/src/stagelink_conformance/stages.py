@@ -6,12 +6,13 @@ It knows no promise.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
+
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import random_ids
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.engine import Checkpoint, EngineSettings, StageEngine
+
     from stagelink_conformance.pipeline import Outcome
 
 # How far logits of the same positions may be apart between two compositions. Where the composition
@@ -73,7 +75,7 @@ class Stages:
     def split(self, *cuts: int) -> Pipeline:
         """Make stages that meet at ``cuts``."""
         borders = (0, *cuts, self.family.layers)
-        ranges = zip(borders[:-1], borders[1:], strict=True)
+        ranges = itertools.pairwise(borders)
         return Pipeline([self.load(first, end, lead=first == 0) for first, end in ranges])
 
     def halves(self) -> Pipeline:

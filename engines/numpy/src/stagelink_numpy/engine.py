@@ -9,8 +9,8 @@ import platform
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
+
 from stagelink_numpy.cache import Cache
 from stagelink_numpy.memory import FLOAT_BYTES
 from stagelink_numpy.model import Model
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-
     from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+
     from stagelink_numpy.memory import Floats
     from stagelink_numpy.rounds import Round
 
@@ -124,7 +124,11 @@ class NumpyEngine:
         checked = check_round(plan, cache.positions(), cache.free, self._settings)
         source = self._rows(rows_in, checked.rows, "rows_in")
         target = self._rows(rows_out, checked.rows, "rows_out")
-        self._compute(model, cache, checked, source, target)
+
+        def put(batch: Batch, rows: Floats) -> None:
+            rows[...] = source[batch.begin : batch.end]
+
+        self._compute((model, cache), checked, put, target)
 
     def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
         """Embed a round's token ids and run the own layers; lead only."""
@@ -133,7 +137,11 @@ class NumpyEngine:
         checked = check_round(plan, cache.positions(), cache.free, self._settings)
         self._check_ids(token_ids, checked.rows)
         target = self._rows(rows_out, checked.rows, "rows_out")
-        self._compute(model, cache, checked, token_ids, target)
+
+        def put(batch: Batch, rows: Floats) -> None:
+            model.embed(token_ids[batch.begin : batch.end], rows)
+
+        self._compute((model, cache), checked, put, target)
 
     def run_head(self, rows_in: Bytes, rows: int) -> Floats:
         """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
@@ -186,13 +194,13 @@ class NumpyEngine:
 
     def _compute(
         self,
-        model: Model,
-        cache: Cache,
+        loaded: tuple[Model, Cache],
         checked: Round,
-        source: Floats | npt.NDArray[np.int64],
+        put: Callable[[Batch, Floats], None],
         target: Floats,
     ) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
+        model, cache = loaded
         self._broken = True
         for entry in checked.entries:
             if entry.op == OPEN:
@@ -203,11 +211,7 @@ class NumpyEngine:
             # A batch's rows move to the beginning of aligned memory: where they lay in the round
             # and in the caller's buffer cannot change their bits.
             rows = model.rows(batch.end - batch.begin)
-            part = source[batch.begin : batch.end]
-            if part.ndim == 1:
-                model.embed(part, rows)
-            else:
-                rows[...] = part
+            put(batch, rows)
             model.run(batch, cache, rows)
             target[batch.begin : batch.end] = rows
         for entry in checked.entries:

@@ -5,14 +5,17 @@ It knows no weights file, no stream and no slot: arrays in, arrays out, into mem
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink_numpy.memory import carve
+from stagelink_numpy.memory import aligned_zeros, carve
 
 if TYPE_CHECKING:
+    from stagelink.engine import EngineSettings, Family
+
     from stagelink_numpy.memory import Floats
 
 # Query rows that attend together. It bounds the scores to this many rows times the context, and it
@@ -69,27 +72,40 @@ def swiglu(gate_up: Floats, out: Floats) -> None:
     np.multiply(out, up, out=out)
 
 
-def causal_mask() -> Floats:
-    """Return ``[QUERY_ROWS, QUERY_ROWS]``: 0 up to the diagonal, minus infinity above it."""
-    return np.triu(np.full((QUERY_ROWS, QUERY_ROWS), -np.inf, dtype=np.float32), k=1)
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttentionScratch:
+    """Flat arrays for a block's queries, scores and results, and the causal mask of a block."""
+
+    queries: Floats
+    scores: Floats
+    results: Floats
+    mask: Floats
+
+    @classmethod
+    def make(cls, family: Family, settings: EngineSettings) -> AttentionScratch:
+        """Allocate for ``settings.rows_max`` rows over ``settings.context`` positions."""
+        block = min(settings.rows_max, QUERY_ROWS)
+        values = family.heads * block * family.head_width
+        scores = max(family.heads, family.heads // family.kv_heads * block) * settings.context
+        above = np.full((QUERY_ROWS, QUERY_ROWS), -np.inf, dtype=np.float32)
+        return cls(
+            queries=aligned_zeros(values),
+            scores=aligned_zeros(scores),
+            results=aligned_zeros(values),
+            mask=np.triu(above, k=1),
+        )
 
 
 def attend(
-    queries: Floats,
-    keys: Floats,
-    values: Floats,
-    mask: Floats,
-    scratch: tuple[Floats, Floats, Floats],
-    out: Floats,
+    queries: Floats, keys: Floats, values: Floats, scratch: AttentionScratch, out: Floats
 ) -> None:
-    """Write the attention of one stream's new rows over its own past and themselves into ``out``.
+    """Write the attention of one stream's new rows over its past and themselves into ``out``.
 
     Args:
         queries: ``[rows, heads, head_width]``, already turned; the last row sees every key.
         keys: ``[kv_heads, positions, head_width]``: the past and the new rows, in this order.
         values: As ``keys``.
-        mask: What ``causal_mask`` returns.
-        scratch: Flat arrays for a block's queries, scores and results (``attention_scratch``).
+        scratch: Room for a block.
         out: ``[rows, heads, head_width]``.
     """
     rows, heads, head_width = queries.shape
@@ -102,25 +118,25 @@ def attend(
         end = min(begin + QUERY_ROWS, rows)
         count = end - begin
         seen = positions - rows + end
-        query = carve(scratch[0], kv_heads, group, count, head_width)
+        query = carve(scratch.queries, kv_heads, group, count, head_width)
         np.multiply(grouped[begin:end].transpose(1, 2, 0, 3), scale, out=query)
-        result = carve(scratch[2], kv_heads, group, count, head_width)
+        result = carve(scratch.results, kv_heads, group, count, head_width)
         # One row: all heads in one call. Several: head by head, so that the scores stay small.
         step = kv_heads if count == 1 else 1
         for head in range(0, kv_heads, step):
             span = slice(head, head + step)
-            scores = carve(scratch[1], step, group, count, seen)
-            _attend_block(
-                query[span], keys[span, :seen], values[span, :seen], mask, scores, result[span]
-            )
+            scores = carve(scratch.scores, step, group, count, seen)
+            past = keys[span, :seen], values[span, :seen]
+            _attend_block(query[span], past, scratch.mask, scores, result[span])
         target[begin:end] = result.transpose(2, 0, 1, 3)
 
 
 def _attend_block(
-    query: Floats, keys: Floats, values: Floats, mask: Floats, scores: Floats, result: Floats
+    query: Floats, past: tuple[Floats, Floats], mask: Floats, scores: Floats, result: Floats
 ) -> None:
     """Softmax of one block's masked scores, times the values; every argument starts with heads."""
     heads, group, count, seen = scores.shape
+    keys, values = past
     flat = scores.reshape(heads, group * count, seen)
     np.matmul(query.reshape(heads, group * count, -1), keys.transpose(0, 2, 1), out=flat)
     if count > 1:
@@ -131,10 +147,3 @@ def _attend_block(
     weighted = result.reshape(heads, group * count, -1)
     np.matmul(flat, values, out=weighted)
     weighted /= total
-
-
-def attention_scratch(rows: int, heads: int, kv_heads: int, context: int, width: int) -> list[int]:
-    """Return how many values ``attend`` needs for its queries, scores and results."""
-    block = min(rows, QUERY_ROWS)
-    scores = max(heads, (heads // kv_heads) * block) * context
-    return [heads * block * width, scores, heads * block * width]

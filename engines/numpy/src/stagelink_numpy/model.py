@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink_numpy.layers import attend, attention_scratch, causal_mask, rms_norm, rotate, swiglu
+from stagelink_numpy.layers import AttentionScratch, attend, rms_norm, rotate, swiglu
 from stagelink_numpy.memory import aligned_zeros, carve
 from stagelink_numpy.rope import rope_tables
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
     from stagelink.engine import EngineSettings, Family
+
     from stagelink_numpy.cache import Cache
     from stagelink_numpy.memory import Floats
     from stagelink_numpy.rounds import Batch
@@ -36,17 +36,13 @@ class Scratch:
     gated: Floats
     change: Floats
     spare: Floats
-    attention: tuple[Floats, Floats, Floats]
-    mask: Floats
+    attention: AttentionScratch
 
     @classmethod
     def make(cls, family: Family, settings: EngineSettings) -> Scratch:
         """Allocate for ``settings.rows_max`` rows and ``settings.context`` positions."""
         rows, heads, head_width = settings.rows_max, family.heads, family.head_width
         turned = (heads + family.kv_heads) * head_width
-        queries, scores, results = attention_scratch(
-            rows, heads, family.kv_heads, settings.context, head_width
-        )
         return cls(
             rows=aligned_zeros(rows * family.width),
             normed=aligned_zeros(rows * family.width),
@@ -56,8 +52,7 @@ class Scratch:
             gated=aligned_zeros(rows * family.ffn_width),
             change=aligned_zeros(rows * family.width),
             spare=aligned_zeros(rows * max(family.width, turned)),
-            attention=(aligned_zeros(queries), aligned_zeros(scores), aligned_zeros(results)),
-            mask=causal_mask(),
+            attention=AttentionScratch.make(family, settings),
         )
 
 
@@ -97,20 +92,15 @@ class Model:
         )
         turns = self._cosine[positions][:, None, :], self._sine[positions][:, None, :]
         for index, weights in enumerate(self._layers):
-            self._attention(index, weights, batch, cache, rows, turns)
+            self._attention(index, batch, cache, rows, turns)
             self._feed_forward(weights, rows)
 
     def _attention(
-        self,
-        index: int,
-        weights: LayerWeights,
-        batch: Batch,
-        cache: Cache,
-        rows: Floats,
-        turns: tuple[Floats, Floats],
+        self, index: int, batch: Batch, cache: Cache, rows: Floats, turns: tuple[Floats, Floats]
     ) -> None:
         """Add one layer's attention to the rows and put their keys and values into the cache."""
         family, scratch, count = self._family, self._scratch, len(rows)
+        weights = self._layers[index]
         normed = carve(scratch.normed, *rows.shape)
         rms_norm(rows, weights.attention_norm, family.norm_epsilon, scratch.spare, normed)
         qkv = carve(scratch.qkv, count, weights.qkv.shape[1])
@@ -132,7 +122,7 @@ class Model:
             held_keys[:, piece.first : last] = keys[span].transpose(1, 0, 2)
             held_values[:, piece.first : last] = values[span].transpose(1, 0, 2)
             past = held_keys[:, :last], held_values[:, :last]
-            attend(queries[span], *past, scratch.mask, scratch.attention, attended[span])
+            attend(queries[span], *past, scratch.attention, attended[span])
         change = carve(scratch.change, *rows.shape)
         np.matmul(attended.reshape(count, -1), weights.attention_out, out=change)
         np.add(rows, change, out=rows)

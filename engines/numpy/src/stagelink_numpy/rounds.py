@@ -91,28 +91,23 @@ def _entries(
         if stream <= last:
             raise _refuse("streams_order", f"an id above {last}", stream)
         last = stream
-        free += _check_entry(stream, op, first, rows, positions, settings)
+        entry = Entry(stream, op, first, begin, begin + rows)
+        free += _check_entry(entry, positions.get(stream), settings)
         if free < 0:
             raise _refuse("streams_full", f"at most {settings.streams_max} open streams", stream)
-        entries.append(Entry(stream, op, first, begin, begin + rows))
-        begin += rows
+        entries.append(entry)
+        begin = entry.end
     if begin > settings.rows_max:
         raise _refuse("too_many_rows", f"at most {settings.rows_max} rows a round", begin)
     return tuple(entries)
 
 
-def _check_entry(
-    stream: int,
-    op: int,
-    first: int,
-    rows: int,
-    positions: Mapping[int, int],
-    settings: EngineSettings,
-) -> int:
+def _check_entry(entry: Entry, held: int | None, settings: EngineSettings) -> int:
     """Check one entry by its op's rule; return the slots that it frees (-1: it takes one)."""
+    stream, op, first = entry.stream, entry.op, entry.first
+    rows = entry.end - entry.begin
     if op not in (OPEN, CONTINUE, CLOSE, CANCEL):
         raise _refuse("unsupported_op", "open, continue, close or cancel", f"op {op}", stream)
-    held = positions.get(stream)
     if op == OPEN and held is not None:
         raise _refuse("stream_reused", "a stream that is not open", "an open one", stream)
     if op != OPEN and held is None:
@@ -132,9 +127,7 @@ def _check_entry(
     return -1 if op == OPEN else 0
 
 
-def _batches(
-    entries: Sequence[Entry], cuts: Sequence[int], rows: int
-) -> Iterator[Batch]:
+def _batches(entries: Sequence[Entry], cuts: Sequence[int], rows: int) -> Iterator[Batch]:
     """Cut the round's rows at ``cuts`` and each batch into the pieces of its streams."""
     begin = 0
     for cut in cuts:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from stagelink.engine import read_family
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float32]

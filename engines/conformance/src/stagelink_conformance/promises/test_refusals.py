@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-
 from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, EngineError
+
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import chunked
@@ -68,11 +68,9 @@ def _refused(stages: Stages, pipeline: Pipeline, plan: RoundPlan, reason: str | 
     size = plan.rows_total * row_bytes(pipeline.engines[0].describe())
     ids = np.array(stages.ids(60, plan.rows_total), dtype=np.int64)
     for rank, engine in enumerate(pipeline.engines):
+        source, run = (ids, engine.run_first) if rank == 0 else (rows_buffer(size), engine.run)
         with pytest.raises(EngineError) as caught:
-            if rank == 0:
-                engine.run_first(plan, ids, rows_buffer(size))
-            else:
-                engine.run(plan, rows_buffer(size), rows_buffer(size))
+            run(plan, source, rows_buffer(size))
         assert reason is None or caught.value.reason == reason
 
 
