@@ -45,7 +45,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes have no common type)
+def __getattr__(name: str) -> Any:
     """Import a public name from the file that defines it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a stage and a task are asked to do, as frozen values: from flags, the environment or a job file.
+"""What a stage and a task are asked to do, as frozen values.
 
 It checks one value against another; what needs the checkpoint is checked where that is open.
 """

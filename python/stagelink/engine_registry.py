@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stagelink.errors import ConfigError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stagelink.engine import StageEngine
 
 GROUP = "stagelink.engines"
-# Looked up directly: reading the metadata of every installed package takes longer than numpy's import.
+# Looked up directly: reading the metadata of every installed package takes long.
 _OWN = {"numpy": ("stagelink_numpy", "NumpyEngine")}
 
 
@@ -26,8 +26,8 @@ def find_engine(name: str) -> Callable[..., StageEngine]:
     """Return the factory of engine ``name``; see `stagelink.engine.StageEngine` for its arguments.
 
     Raises:
-        ConfigError: ``engine_unknown`` where no such engine is installed, ``engine_import`` where it
-            is but does not import.
+        ConfigError: ``engine_unknown`` where no such engine is installed, ``engine_import``
+            where it is but does not import.
     """
     try:
         return _import(name)
@@ -43,12 +43,14 @@ def engine_names() -> list[str]:
     return sorted({*_OWN, *(point.name for point in found)})
 
 
-def _import(name: str) -> Any:  # noqa: ANN401 (what an entry point names is only known when called)
+def _import(name: str) -> Callable[..., StageEngine]:
     if name in _OWN:
         module, attribute = _OWN[name]
-        return getattr(importlib.import_module(module), attribute)
+        own: Callable[..., StageEngine] = getattr(importlib.import_module(module), attribute)
+        return own
     for point in importlib.metadata.entry_points(group=GROUP, name=name):
-        return point.load()
+        found: Callable[..., StageEngine] = point.load()
+        return found
     raise ConfigError(
         f"no engine is named {name!r}: installed are {', '.join(engine_names())}",
         reason="engine_unknown",

@@ -5,14 +5,14 @@ The bytes, the deadlines and the threads are those of ``stagelink._native``; no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stagelink.errors import EngineError, StagelinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Self
 
     import numpy as np
 
@@ -28,27 +28,32 @@ class LeadRing(Protocol):
         """Send the plan to every follower; return its round number."""
         ...
 
-    def send_rows(self, round: int, rows: np.ndarray) -> None:
+    def send_rows(self, number: int, rows: np.ndarray, /) -> None:
         """Send the round's rows to the next rank."""
         ...
 
-    def receive_rows(self, round: int, rows: np.ndarray) -> int:
+    def receive_rows(self, number: int, rows: np.ndarray, /) -> int:
         """Receive the rows that return; return how many."""
         ...
 
-    def exchange(self, round: int, rows_out: np.ndarray, rows_in: np.ndarray) -> int:
+    def exchange(self, number: int, rows_out: np.ndarray, rows_in: np.ndarray, /) -> int:
         """Send, then receive."""
         ...
 
     def progress(
-        self, phase: str, *, round: int = 0, busy_limit_seconds: float = 0.0, done: int = 0
+        self,
+        phase: str,
+        *,
+        round: int = 0,  # noqa: A002 (the link's own word)
+        busy_limit_seconds: float = 0.0,
+        done: int = 0,
     ) -> None:
         """Note what the engine does."""
         ...
 
 
 class Ring:
-    """A joined ring. Leaving the ``with`` block ends it: in order, or for every rank with the cause."""
+    """A joined ring; leaving the block ends it, in order or for every rank with the cause."""
 
     def __init__(self, native: _native.Ring) -> None:
         """Take the round calls of ``native`` as they are: a hop is one call into Rust."""

@@ -32,11 +32,11 @@ class AloneRing:
         self._round += 1
         return self._round
 
-    def send_rows(self, round: int, rows: np.ndarray) -> None:  # noqa: ARG002, A002 (the seam's)
+    def send_rows(self, number: int, rows: np.ndarray, /) -> None:  # noqa: ARG002 (the seam's)
         """Keep a view of the rows until they are received."""
         self._rows = rows
 
-    def receive_rows(self, round: int, rows: np.ndarray) -> int:  # noqa: ARG002, A002
+    def receive_rows(self, number: int, rows: np.ndarray, /) -> int:  # noqa: ARG002
         """Copy the rows that return; return how many."""
         if self._plan is None or self._rows is None:
             raise AssertionError("rows are received after a plan and rows were sent")
@@ -50,12 +50,19 @@ class AloneRing:
         self._rows = None
         return self._plan.rows_returned
 
-    def exchange(self, round: int, rows_out: np.ndarray, rows_in: np.ndarray) -> int:  # noqa: A002
+    def exchange(self, number: int, rows_out: np.ndarray, rows_in: np.ndarray, /) -> int:
         """Send, then receive."""
-        self.send_rows(round, rows_out)
-        return self.receive_rows(round, rows_in)
+        self.send_rows(number, rows_out)
+        return self.receive_rows(number, rows_in)
 
-    def progress(self, phase: str, **notes: Any) -> None:  # noqa: ANN401 (nobody listens)
+    def progress(
+        self,
+        phase: str,
+        *,
+        round: int = 0,  # noqa: A002 (the link's own word)
+        busy_limit_seconds: float = 0.0,
+        done: int = 0,
+    ) -> None:
         """Nobody listens."""
 
     def figures(self) -> dict[str, Any]:

@@ -89,7 +89,8 @@ class Lead:
         """Queue a prompt; its tokens come out of `step`.
 
         Raises:
-            ConfigError: ``prompt_empty``, ``token_id``, ``prompt_context``, ``max_tokens``, ``waiting``.
+            ConfigError: ``prompt_empty``, ``token_id``, ``prompt_context``, ``max_tokens`` or
+                ``waiting``.
         """
         check_prompt(prompt_ids, vocab=self._vocab, context=self._settings.context)
         check_max_tokens(limits.max_tokens)

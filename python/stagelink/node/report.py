@@ -54,6 +54,10 @@ class StageReport:
     wire_bytes_sent: int | None = None
     wire_bytes_received: int | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return dataclasses.asdict(self)
+
     def measured(self, times: StageTimes, figures: Mapping[str, Any]) -> StageReport:
         """Return a copy with the figures of a stage's own loop and links."""
         return dataclasses.replace(

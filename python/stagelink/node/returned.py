@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def gather_returned(
     plan: Plan, rows: np.ndarray, returned: np.ndarray, *, planes: int, plane_row_bytes: int
 ) -> None:
-    """Copy the rows that ``plan`` wants back to the front of ``returned``, plane-major as they came.
+    """Copy the rows that ``plan`` wants back to the front of ``returned``, still plane-major.
 
     Args:
         plan: The round.

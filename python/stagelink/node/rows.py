@@ -43,4 +43,4 @@ class BoundaryRows:
 def _buffer(size: int) -> np.ndarray:
     from stagelink._native import RowsBuffer  # noqa: PLC0415 (sizes are known without the link)
 
-    return np.frombuffer(RowsBuffer(size), dtype=np.uint8)
+    return np.frombuffer(memoryview(RowsBuffer(size)), dtype=np.uint8)

@@ -26,12 +26,11 @@ def even_ranges(layers: int, world: int) -> Ranges:
     30 layers on 3 ranks are 0-10, 10-20, 20-30; 32 are 0-10, 10-21, 21-32.
 
     Raises:
-        PlacementError: ``too_many_stages`` where a rank would hold no layer; ``world`` out of 1..64.
+        PlacementError: ``too_many_stages`` where a rank would hold no layer; ``world`` outside
+            1 to 64.
     """
     if not 1 <= world <= WORLD_MAX:
-        raise PlacementError(
-            f"{world} stages asked for: expected 1 to {WORLD_MAX}", reason="world"
-        )
+        raise PlacementError(f"{world} stages asked for: expected 1 to {WORLD_MAX}", reason="world")
     if world > layers:
         raise PlacementError(
             f"{world} stages asked for, but the model has {layers} layers and every stage "

@@ -20,9 +20,7 @@ def check_prompt(prompt_ids: Sequence[int], *, vocab: int, context: int) -> None
         ConfigError: ``prompt_empty``, ``token_id`` or ``prompt_context``.
     """
     if not prompt_ids:
-        raise ConfigError(
-            "the prompt is empty: expected at least one token", reason="prompt_empty"
-        )
+        raise ConfigError("the prompt is empty: expected at least one token", reason="prompt_empty")
     for index, token_id in enumerate(prompt_ids):
         if not 0 <= token_id < vocab:
             raise ConfigError(
@@ -41,6 +39,4 @@ def check_prompt(prompt_ids: Sequence[int], *, vocab: int, context: int) -> None
 def check_max_tokens(max_tokens: int | None) -> None:
     """Refuse a limit below one token with ``ConfigError`` ``max_tokens``."""
     if max_tokens is not None and max_tokens < 1:
-        raise ConfigError(
-            f"--max-tokens is {max_tokens}: expected at least 1", reason="max_tokens"
-        )
+        raise ConfigError(f"--max-tokens is {max_tokens}: expected at least 1", reason="max_tokens")

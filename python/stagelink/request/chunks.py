@@ -24,7 +24,9 @@ def cut_prompt(rows_total: int, chunk_rows: int) -> tuple[Chunk, ...]:
     prompt and the same ``chunk_rows`` give the same batches on one stage and on many.
     """
     if rows_total < 1 or chunk_rows < 1:
-        raise ValueError(f"expected at least one row and one row a chunk, got {rows_total}, {chunk_rows}")
+        raise ValueError(
+            f"expected at least one row and one row a chunk, got {rows_total}, {chunk_rows}"
+        )
     return tuple(
         Chunk(first, min(chunk_rows, rows_total - first), first + chunk_rows >= rows_total)
         for first in range(0, rows_total, chunk_rows)

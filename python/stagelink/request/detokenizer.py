@@ -1,6 +1,6 @@
 """Text of a growing list of ids: pieces that, joined, equal the decoded whole.
 
-It holds back half a character until the rest has come; it does not know what a tokenizer is made of.
+It holds back half a character until the rest has come; it does not know what a tokenizer is.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Turns one row of logits into a token id: greedy, or drawn with a seed that always means the same.
+r"""Turns one row of logits into a token id: greedy, or drawn with a seed.
 
-It keeps no state and owns no generator: a draw depends on the seed, the stream and the position only.
+It keeps no state and owns no generator: a draw depends on seed, stream and position only.
 
-Order of the filters, each on what the one before left: temperature, top-k, top-p, min-p. Softmax is
-in float64. A draw takes the first token, in ascending id, whose cumulative probability exceeds the
-uniform number u; u is the top 53 bits of SHA-256(``b"stagelink/v1 draw\\0"`` + seed, salt, position as
-little-endian u64) divided by 2**53. So a seed gives the same tokens whatever else runs on the ring
-and wherever the model is cut, as long as the logits have the same bits.
+Order of the filters, each on what the one before left: temperature, top-k, top-p, min-p. Softmax
+is in float64. A draw takes the first token, in ascending id, whose cumulative probability exceeds
+the uniform number u: the top 53 bits of the first 8 bytes, read as a little-endian number, of
+SHA-256(``b"stagelink/v1 draw\0"`` + seed, salt and position as little-endian u64), over 2**53. So a
+seed gives the same tokens whatever else runs on the ring and wherever the model is cut, as long as
+the logits have the same bits.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 _DRAW_LABEL = b"stagelink/v1 draw\0"
 
 
-def sample(
-    logits: npt.NDArray[np.float32], sampling: Sampling, *, salt: int, position: int
-) -> int:
+def sample(logits: npt.NDArray[np.float32], sampling: Sampling, *, salt: int, position: int) -> int:
     """Return the token id for one row of logits ``[vocab]``.
 
     Args:

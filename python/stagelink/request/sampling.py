@@ -34,6 +34,10 @@ class Sampling:
     min_p: float = 0.0
     seed: int = 0
 
+    def as_json(self) -> dict[str, float]:
+        """Return the fields as plain values; the seed repeats the answer."""
+        return dataclasses.asdict(self)
+
     def __post_init__(self) -> None:
         """Refuse values outside their range, so that drawing never has to."""
         _demand(
@@ -46,6 +50,6 @@ class Sampling:
         _demand(0 <= self.seed < _SEED_END, f"seed is {self.seed}: expected 0 to 2**64 - 1")
 
 
-def _demand(holds: bool, text: str) -> None:  # noqa: FBT001 (a condition, not an option)
+def _demand(holds: bool, text: str) -> None:
     if not holds:
         raise ConfigError(text, reason="sampling")

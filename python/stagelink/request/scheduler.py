@@ -3,8 +3,8 @@
 It decides what a round does; it sends nothing, computes nothing and draws nothing.
 
 Rules: a prompt chunk is a round of its own, so that a prompt's batches never depend on what else
-runs; all decoding streams share a round, one row each; where both wait they alternate; a stream that
-ended frees its slot by an entry in the next round, or in a round of its own when nothing else waits.
+runs; all decoding streams share a round, one row each; where both wait they alternate; a stream
+that ended frees its slot in the next round, or in a round of its own when nothing else waits.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Scheduler:
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """End a stream now; the stages are told by the next round. Nothing where it ended already."""
+        """End a stream now, unless it ended already; the next round tells the stages."""
         if stream.outcome is not None:
             return
         stream.outcome = CANCELLED
@@ -112,7 +112,7 @@ class Scheduler:
         return _round(closes, []) if closes else None
 
     def commit(self, done: Round, token_ids: Sequence[int]) -> list[Drawn]:
-        """Apply a completed round; ``token_ids`` has one drawn token for each of ``done.drawing``."""
+        """Apply a completed round; ``token_ids`` has one drawn token a ``done.drawing``."""
         drawn = dict(zip(done.drawing, token_ids, strict=True))
         self._prompt_was_last = False
         gained = []

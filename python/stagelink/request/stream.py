@@ -52,7 +52,7 @@ class Stream:
     is_open: bool = False
 
     @classmethod
-    def begin(  # noqa: PLR0913 (the parts of a request)
+    def begin(
         cls,
         stream_id: int,
         prompt_ids: Sequence[int],

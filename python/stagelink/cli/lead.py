@@ -1,0 +1,101 @@
+"""Rank 0's part of every command: bring the ring up, do the task, say what it came to.
+
+It returns plain values; who prints the table or the JSON decides the caller.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from stagelink.cli.conversation import Conversation
+from stagelink.errors import ConfigError
+from stagelink.node.answer import answer, limits_of
+from stagelink.node.prompt import task_prompt
+from stagelink.node.run import run_lead
+from stagelink.request.admission import check_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stagelink.cli.interrupt import Interrupts
+    from stagelink.config import LinkConfig, Task
+    from stagelink.node.run import RunningLead
+    from stagelink.node.stage import Stage
+    from stagelink.node.watch import Watch
+
+
+def do_task(
+    stage: Stage, link: LinkConfig | None, task: Task, watch: Watch, interrupts: Interrupts
+) -> dict[str, Any]:
+    """Answer the prompt or chat, and return the result that `--json` prints.
+
+    Raises:
+        KeyboardInterrupt: After the ring was ended in order.
+        ConfigError: The prompt cannot be run; nothing was sent.
+    """
+    began = time.perf_counter()
+    if task.is_chat and task.json:
+        raise ConfigError("--json needs --prompt or --prompt-ids", reason="prompt")
+    prompt = [] if task.is_chat else task_prompt(stage.checkpoint, task)
+    if not task.is_chat:
+        check_prompt(prompt, vocab=stage.family.vocab, context=stage.settings.context)
+    with run_lead(
+        stage, link, watch, decode=_decoder(stage), digest_logits=task.digest_logits
+    ) as running:
+        load_ms = round((time.perf_counter() - began) * 1e3)
+        if task.is_chat:
+            conversation = Conversation(running, task, interrupts)
+            interrupted = conversation.run()
+            result: dict[str, Any] = {"answers": [one.as_json() for one in conversation.answers]}
+        else:
+            result = _generate(running, task, prompt, interrupts)
+            interrupted = interrupts.came
+        result["stages"] = [report.as_json() for report in running.reports()]
+    if interrupted:
+        raise KeyboardInterrupt
+    result["placement"] = _placement(stage)
+    result["sampling"] = task.sampling.as_json()
+    result["load_ms"] = load_ms
+    return result
+
+
+def _generate(
+    running: RunningLead, task: Task, prompt: Sequence[int], interrupts: Interrupts
+) -> dict[str, Any]:
+    stage = running.stage
+    emit = _silent if task.json else _write
+    with interrupts.held():
+        done = answer(
+            running.lead,
+            prompt,
+            task,
+            limits_of(task, stage.checkpoint, stage.family, stage.settings.context),
+            emit=emit,
+            is_cancelled=lambda: interrupts.came,
+        )
+    if not task.json:
+        _write("\n")
+    return done.as_json()
+
+
+def _placement(stage: Stage) -> dict[str, Any]:
+    return {
+        "id": stage.fingerprint.placement_id,
+        "ranges": [[first, end] for first, end in stage.ranges],
+    }
+
+
+def _decoder(stage: Stage) -> Callable[[Sequence[int]], str]:
+    tokenizer = stage.checkpoint.tokenizer()
+    return lambda ids: tokenizer.decode(ids, skip_special=True)
+
+
+def _write(piece: str) -> None:
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def _silent(piece: str) -> None:
+    """JSON is printed whole, at the end."""

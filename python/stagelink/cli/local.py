@@ -1,0 +1,158 @@
+"""The launcher's side of `up`, `generate` and `chat`: start the stages, tell how they ended.
+
+It computes nothing: the stages are processes of their own, rank 0 included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stagelink.cli import settings
+from stagelink.cli.keygen import write_key
+from stagelink.cli.outcome import FAILED, StageEndedError
+from stagelink.cli.progress import ProgressLine
+from stagelink.cli.table import stage_table, summary
+from stagelink.config import Job, ModelConfig, Task
+from stagelink.launch.local import Ending, LocalLaunch, launch_folder
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stagelink.launch.folder import LaunchFolder
+
+
+def run_local(arguments: argparse.Namespace) -> int:
+    """Run one task on a ring of local processes and print what it came to."""
+    job = Job(settings.model_config(arguments), settings.task(arguments))
+    environment = settings.thread_environment(arguments.threads, job.model.world)
+    job = _checked(job, environment)
+    result = _launch(job, arguments, environment)
+    if getattr(arguments, "compare_whole", False):
+        result["exactness"] = _compare_whole(job, arguments, environment, result)
+    _show(job.task, result)
+    return FAILED if result.get("exactness", {}).get("equal") is False else 0
+
+
+def _checked(job: Job, environment: dict[str, str]) -> Job:
+    """Refuse what the checkpoint's metadata can refuse, and convert a GGUF once for all stages."""
+    # The numeric library reads these when the next line imports it.
+    os.environ.update(environment)
+    from stagelink.node.stage import check_model
+
+    watch = ProgressLine(quiet=job.task.quiet)
+    ranges = check_model(job.model, watch.converting)
+    watch.wipe()
+    return dataclasses.replace(job, model=dataclasses.replace(job.model, ranges=ranges))
+
+
+def _launch(job: Job, arguments: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
+    """Start the stages, wait for their end, and return the result with every stage's figures."""
+    with launch_folder() as folder:
+        write_key(folder.key_file)
+        launch = LocalLaunch(
+            folder,
+            job,
+            flags={
+                "--join-seconds": str(arguments.join_seconds),
+                "--ready-seconds": str(arguments.ready_seconds),
+                "--busy-seconds": str(arguments.busy_seconds),
+                "--wait": arguments.wait,
+            },
+            listen=settings.split_host(arguments.listen),
+            environment=environment,
+        )
+        with launch:
+            ending = launch.wait()
+            words = {rank: launch.last_words(rank) for rank in ending.codes}
+        if launch.was_interrupted:
+            raise KeyboardInterrupt
+        result = folder.read_result()
+        if result is None or any(ending.codes.values()):
+            raise _culprit(folder, ending, words, job.model)
+        for rank in range(1, job.model.world):
+            result["stages"][rank].update(folder.read_report(rank) or {})
+    return result
+
+
+def _culprit(
+    folder: LaunchFolder, ending: Ending, words: dict[int, str], model: ModelConfig
+) -> StageEndedError:
+    """Name what went wrong once: rank 0's word for it, else that of the first stage that ended."""
+    told = {rank: folder.read_error(rank) for rank in ending.codes}
+    first = [rank for rank in ending.order if ending.codes[rank] and rank not in ending.ended_by_us]
+    for rank in (0, *first):
+        error = told[rank]
+        if error is not None and rank not in ending.ended_by_us:
+            message = error["message"]
+            named = (
+                message if rank == 0 or message.startswith("rank ") else f"rank {rank}: {message}"
+            )
+            culprit = error["rank"] if error["rank"] is not None else rank
+            return StageEndedError(named, reason=error["reason"], rank=culprit, code=error["code"])
+    rank = first[0] if first else 0
+    return StageEndedError(
+        _silent_end(rank, ending.codes[rank], words[rank], model),
+        reason="stage_ended",
+        rank=rank,
+        code=FAILED,
+    )
+
+
+def _silent_end(rank: int, code: int, words: str, model: ModelConfig) -> str:
+    """Say how a stage ended that could not say so itself."""
+    layers = "" if model.ranges is None else " (layers {}-{})".format(*model.ranges[rank])
+    how = f"ended with exit code {code} and no word"
+    if code < 0:
+        how = f"was killed by {signal.Signals(-code).name}"
+    last = words.splitlines()[-1:]
+    return f"rank {rank}{layers} {how}" + (f": {last[0]}" if last else "")
+
+
+def _compare_whole(
+    job: Job, arguments: argparse.Namespace, environment: dict[str, str], split: dict[str, Any]
+) -> dict[str, Any]:
+    """Answer the same prompt with the whole model in one process; compare logits byte for byte."""
+    model = dataclasses.replace(job.model, world=1, ranges=None)
+    task = dataclasses.replace(
+        job.task,
+        json=True,
+        quiet=True,
+        prompt=None,
+        prompt_ids=tuple(split["prompt_token_ids"]),
+    )
+    whole = _launch(Job(model, task), arguments, environment)
+    ours, theirs = split["logits_sha256"], whole["logits_sha256"]
+    pairs = zip(ours, theirs, strict=False)
+    differs = [index for index, (one, other) in enumerate(pairs) if one != other]
+    equal = ours == theirs and split["token_ids"] == whole["token_ids"]
+    return {
+        "equal": equal,
+        "tokens": len(ours),
+        "first_difference": differs[0] if differs else None,
+    }
+
+
+def _show(task: Task, result: dict[str, Any]) -> None:
+    if task.json:
+        print(json.dumps(result), flush=True)
+        return
+    lines = []
+    if not task.quiet:
+        lines.append(stage_table(result["stages"]))
+        if "finish_reason" in result:
+            lines.append(summary(result))
+    if "exactness" in result:
+        lines.append(_exactness(result["exactness"], len(result["stages"])))
+    print("\n".join(lines), file=sys.stderr, flush=True) if lines else None
+
+
+def _exactness(found: dict[str, Any], stages: int) -> str:
+    what = f"exactness: {found['tokens']} rows of logits, {stages} stages against the whole model"
+    if found["equal"]:
+        return f"{what} in one process: equal byte for byte"
+    return f"{what} in one process: they differ from row {found['first_difference']} on"

@@ -1,0 +1,138 @@
+"""`stagelink node`: one rank of a ring, started by hand or by a launcher.
+
+A rank that a launcher started prints no error and no table: it leaves both in the launch's folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stagelink.cli import outcome, settings
+from stagelink.cli.interrupt import Interrupts
+from stagelink.cli.progress import ProgressLine
+from stagelink.config import Job
+from stagelink.launch import life
+from stagelink.launch.folder import LaunchFolder
+from stagelink.launch.stage_process import ALIVE
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stagelink.config import LinkConfig
+    from stagelink.node.stage import Stage
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one rank to its end."""
+    interrupts = Interrupts()
+    life.end_on_terminate()
+    link, world = settings.link_config(arguments)
+    if arguments.threads is not None:
+        # Before anything imports numpy: its library reads these once.
+        os.environ.update(settings.thread_environment(arguments.threads, 1))
+    if arguments.launch_folder is None:
+        job = Job(settings.model_config(arguments, world), settings.task(arguments))
+        return _run_by_hand(job, link, interrupts)
+    return _run_launched(arguments, link, interrupts)
+
+
+def _run_by_hand(job: Job, link: LinkConfig, interrupts: Interrupts) -> int:
+    from stagelink.cli.table import stage_table, summary
+    from stagelink.node.stage import prepare
+
+    watch = _HandWatch(job, link)
+    stage = prepare(job.model, link.rank, watch.converting)
+    result = _run_rank(stage, job, link, watch, interrupts)
+    if job.task.json:
+        print(json.dumps(result), flush=True)
+    elif not job.task.quiet:
+        watch.wipe()
+        lines = [stage_table(result.get("stages") or [result])]
+        if "finish_reason" in result:
+            lines.append(summary(result))
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    return 0
+
+
+def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: Interrupts) -> int:
+    folder = LaunchFolder(arguments.launch_folder)
+    try:
+        from stagelink.node.stage import prepare
+
+        job = Job.read(folder.job_file)
+        watch = _LaunchedWatch(int(arguments.address_fd), quiet=job.task.quiet or link.rank > 0)
+        launcher = life.Launcher(int(arguments.life_fd))
+        watch.say(ALIVE)
+        stage = prepare(job.model, link.rank, watch.converting)
+        if link.rank > 0:
+            link = dataclasses.replace(link, lead=launcher.address(link.join_seconds))
+        result = _run_rank(stage, job, link, watch, interrupts)
+        if link.rank == 0:
+            folder.write_result(result)
+        else:
+            folder.write_report(link.rank, result)
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("STAGELINK_TRACEBACK") == "1":
+            raise
+        folder.write_error(link.rank, outcome.describe(error), outcome.exit_code(error))
+        return outcome.exit_code(error)
+    return 0
+
+
+def _run_rank(
+    stage: Stage, job: Job, link: LinkConfig, watch: ProgressLine, interrupts: Interrupts
+) -> dict[str, Any]:
+    """Run a prepared stage's loop; the result of rank 0, or the report of a follower."""
+    if link.rank > 0:
+        from stagelink.node.run import run_follower
+
+        return run_follower(stage, link, watch).as_json()
+    from stagelink.cli.lead import do_task
+
+    return do_task(stage, link if stage.world > 1 else None, job.task, watch, interrupts)
+
+
+class _HandWatch(ProgressLine):
+    """Says where a rank listens and what the others must be started with."""
+
+    def __init__(self, job: Job, link: LinkConfig) -> None:
+        super().__init__(quiet=job.task.quiet)
+        self._job = job
+        self._link = link
+
+    def listening(self, stage: Stage, address: str) -> None:
+        """Say it, unless quiet."""
+        if self._job.task.quiet:
+            return
+        first, end = stage.ranges[stage.rank]
+        place = f"rank {stage.rank} of {stage.world}, layers {first}-{end}, listening on {address}"
+        if stage.rank > 0:
+            self.note(f"{place}; joining rank 0 at {self._link.lead}")
+            return
+        self.note(f"{place}; waiting {self._link.join_seconds:g} s for the other ranks:")
+        for rank in range(1, stage.world):
+            self.note(
+                f"  stagelink node {self._job.model.model} --rank {rank} --world {stage.world} "
+                f"--lead {address} --listen HOST:0 --key-file {self._link.key_file}"
+            )
+
+
+class _LaunchedWatch(ProgressLine):
+    """Tells the launcher rank 0's address."""
+
+    def __init__(self, address_fd: int, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._address_fd = address_fd
+
+    def listening(self, stage: Stage, address: str) -> None:
+        """Tell it once the port is known."""
+        if stage.rank == 0:
+            self.say(address)
+
+    def say(self, text: str) -> None:
+        """Write one line to the launcher."""
+        life.say(self._address_fd, text)

@@ -1,0 +1,87 @@
+"""How a command ends: its exit code, and one line for a person or one object for a program.
+
+It prints no result; commands do. ``STAGELINK_TRACEBACK=1`` shows where an error came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from stagelink.errors import (
+    CheckpointError,
+    ConfigError,
+    PlacementError,
+    RefusedError,
+    StagelinkError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FINE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+_REFUSALS = (ConfigError, CheckpointError, PlacementError, RefusedError)
+
+
+class StageEndedError(StagelinkError):
+    """A stage of a local launch ended; carries the exit code that its own error stands for."""
+
+    def __init__(self, text: str, *, reason: str, rank: int | None, code: int) -> None:
+        """Store what the stage left behind."""
+        super().__init__(text, reason=reason, rank=rank)
+        self.code = code
+
+
+def guarded(command: Callable[[], int], *, as_json: bool) -> int:
+    """Run a command; turn whatever it raises into one line and an exit code."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return _tell(StagelinkError("interrupted", reason="interrupted"), INTERRUPTED, as_json)
+    except BrokenPipeError:
+        # Whoever read the output went away; nothing can be said to them, and Python must not try.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 (a person gets one line, whatever went wrong)
+        if os.environ.get("STAGELINK_TRACEBACK") == "1":
+            traceback.print_exc()
+        return _tell(error, exit_code(error), as_json)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return 2 for wrong use and refusals, 130 for an interrupt, 1 for all else."""
+    if isinstance(error, StageEndedError):
+        return error.code
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return REFUSED if isinstance(error, _REFUSALS) else FAILED
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return an error as the plain values that `--json` prints."""
+    if isinstance(error, StagelinkError):
+        return {"reason": error.reason, "rank": error.rank, "message": _line(error)}
+    if isinstance(error, KeyboardInterrupt):
+        return {"reason": "interrupted", "rank": None, "message": "interrupted"}
+    if isinstance(error, MemoryError):
+        return {"reason": "memory", "rank": None, "message": f"out of memory: {_line(error)}"}
+    if isinstance(error, OSError):
+        return {"reason": "system", "rank": None, "message": _line(error)}
+    hint = "set STAGELINK_TRACEBACK=1 to see where"
+    message = f"internal error: {type(error).__name__}: {_line(error)} ({hint})"
+    return {"reason": "internal", "rank": None, "message": message}
+
+
+def _tell(error: BaseException, code: int, as_json: bool) -> int:
+    told = describe(error)
+    if as_json:
+        print(json.dumps({"error": told}), flush=True)
+    print(f"stagelink: error: {told['message']}", file=sys.stderr, flush=True)
+    return code
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,231 @@
+"""From parsed arguments and the environment to the frozen values of `stagelink.config`.
+
+Flags come before the environment; what needs the checkpoint is checked where that is open.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from stagelink.config import LinkConfig, ModelConfig, Task
+from stagelink.errors import ConfigError
+from stagelink.placement.ranges import WORLD_MAX, parse_ranges
+from stagelink.request.sampling import Sampling
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+LAUNCH_ID_BYTES = 16
+# Numeric libraries read these when they are imported, not later.
+_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def model_config(arguments: argparse.Namespace, world: int | None = None) -> ModelConfig:
+    """Read the model and the shapes; without ``world`` from --stages or --layers."""
+    ranges = parse_ranges(arguments.layers) if arguments.layers else None
+    if world is None:
+        stages = getattr(arguments, "stages", None)
+        world = len(ranges) if ranges else (1 if stages is None else stages)
+    if not 1 <= world <= WORLD_MAX:
+        raise ConfigError(f"{world} stages: expected 1 to {WORLD_MAX}", reason="world")
+    return ModelConfig(
+        model=arguments.model,
+        world=world,
+        ranges=ranges,
+        engine=arguments.engine,
+        dtype=arguments.dtype,
+        context=arguments.context,
+        streams_max=arguments.streams_max,
+        chunk_rows=arguments.chunk_rows,
+        cache=not arguments.no_cache,
+    )
+
+
+def task(arguments: argparse.Namespace) -> Task:
+    """Read what rank 0 is to do; a seed is drawn here where none was given."""
+    prompt = getattr(arguments, "prompt", None)
+    ids = getattr(arguments, "prompt_ids", None)
+    seed = arguments.seed
+    if seed is None:
+        seed = secrets.randbits(63) if arguments.temperature > 0 else 0
+    if arguments.max_tokens < 1:
+        raise ConfigError(
+            f"--max-tokens is {arguments.max_tokens}: expected at least 1", reason="max_tokens"
+        )
+    return Task(
+        prompt=sys.stdin.read() if prompt == "-" else prompt,
+        prompt_ids=None if ids is None else parse_ids(ids),
+        raw=getattr(arguments, "raw", False),
+        max_tokens=arguments.max_tokens,
+        sampling=Sampling(
+            temperature=arguments.temperature,
+            top_k=arguments.top_k,
+            top_p=arguments.top_p,
+            min_p=arguments.min_p,
+            seed=seed,
+        ),
+        ignore_eos=arguments.ignore_eos,
+        json=getattr(arguments, "json", False),
+        quiet=arguments.quiet,
+        digest_logits=getattr(arguments, "compare_whole", False),
+    )
+
+
+def link_config(
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> tuple[LinkConfig, int]:
+    """Read a rank's place in the ring, and the world; RANK, WORLD_SIZE and MASTER_* stand in.
+
+    Raises:
+        ConfigError: ``rank``, ``world``, ``lead``, ``listen``, ``key_file`` or ``launch_id``.
+    """
+    rank = _number(arguments.rank, "--rank", "RANK", environment)
+    world = _number(arguments.world, "--world", "WORLD_SIZE", environment)
+    if not 1 <= world <= WORLD_MAX:
+        raise ConfigError(f"--world is {world}: expected 1 to {WORLD_MAX}", reason="world")
+    if not 0 <= rank < world:
+        raise ConfigError(
+            f"--rank is {rank}: expected 0 to {world - 1} in a world of {world}", reason="rank"
+        )
+    if world > 1 and not arguments.key_file:
+        raise ConfigError(
+            "--key-file is missing: make a key with stagelink keygen PATH and give the same "
+            "file to every rank",
+            reason="key_file",
+        )
+    lead = arguments.lead or _master(environment)
+    return LinkConfig(
+        rank=rank,
+        listen=_listen(arguments.listen, lead, rank, world),
+        lead=None if rank == 0 else lead,
+        key_file=arguments.key_file or "",
+        launch_id=_launch_id(arguments.launch_id),
+        join_seconds=positive(arguments.join_seconds, "--join-seconds"),
+        ready_seconds=positive(arguments.ready_seconds, "--ready-seconds"),
+        busy_seconds=positive(arguments.busy_seconds, "--busy-seconds"),
+        wait=arguments.wait,
+    ), world
+
+
+def positive(value: float, flag: str) -> float:
+    """Refuse a wait that is not above 0 or longer than a day, with ``ConfigError`` ``seconds``."""
+    if not 0 < value <= 86_400:
+        raise ConfigError(f"{flag} is {value}: expected above 0, at most 86400", reason="seconds")
+    return value
+
+
+def parse_ids(text: str) -> tuple[int, ...]:
+    """Read ``"1,2,3"``; ``ConfigError`` ``prompt_ids`` for another form."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 9 for part in parts):
+        raise ConfigError(
+            f"--prompt-ids is {text[:80]!r}: expected token ids such as 1,2,3", reason="prompt_ids"
+        )
+    return tuple(int(part) for part in parts)
+
+
+def thread_environment(threads: int | None, stages: int) -> dict[str, str]:
+    """Return the variables that tell numeric libraries how many threads a local stage may use.
+
+    ``threads`` comes first, then what the environment says already, then an even share of the cores
+    that this process may run on.
+    """
+    if threads is not None and not 1 <= threads <= 4096:
+        raise ConfigError(f"--threads is {threads}: expected 1 to 4096", reason="threads")
+    share = max(1, _cores() // stages)
+    given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    return {name: str(threads or given[name] or share) for name in _THREAD_VARIABLES}
+
+
+def split_host(address: str) -> tuple[str, str]:
+    """Split ``HOST`` or ``HOST:PORT`` or ``[V6]:PORT``; the port is ``"0"`` where none is given."""
+    if address.startswith("["):
+        host, _, rest = address.partition("]")
+        return f"{host}]", rest.removeprefix(":") or "0"
+    if address.count(":") > 1:
+        return f"[{address}]", "0"
+    host, _, port = address.partition(":")
+    return host, port or "0"
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _number(value: int | None, flag: str, variable: str, environment: Mapping[str, str]) -> int:
+    if value is not None:
+        return value
+    text = environment.get(variable, "")
+    if not text.isdecimal():
+        raise ConfigError(
+            f"{flag} is missing: give it, or set {variable} (it is {text!r})",
+            reason=flag.removeprefix("--"),
+        )
+    return int(text)
+
+
+def _master(environment: Mapping[str, str]) -> str | None:
+    host, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
+    return f"{host}:{port}" if host and port else None
+
+
+def _listen(listen: str | None, lead: str | None, rank: int, world: int) -> str:
+    """The own address: as given; rank 0's may come as --lead; on loopback a free port will do."""
+    if listen:
+        return listen
+    if world == 1:
+        return ""
+    if lead is None:
+        flag = "--listen" if rank == 0 else "--lead"
+        raise ConfigError(f"{flag} is missing: expected HOST:PORT of rank 0", reason=flag[2:])
+    if rank == 0:
+        return lead
+    host, _ = split_host(lead)
+    if _is_loopback(host):
+        return f"{host}:0"
+    own = _own_address(host) or "HOST"
+    raise ConfigError(
+        f"--listen is missing: expected an address of this machine that the other ranks reach, "
+        f"such as {own}:0",
+        reason="listen",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _own_address(peer: str) -> str | None:
+    """The address that this machine would use to reach ``peer``; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((peer, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _launch_id(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        value = b""
+    if len(value) != LAUNCH_ID_BYTES:
+        raise ConfigError(
+            f"--launch-id is {text[:64]!r}: expected {2 * LAUNCH_ID_BYTES} hex digits",
+            reason="launch_id",
+        )
+    return value

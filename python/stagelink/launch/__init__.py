@@ -1,0 +1,1 @@
+"""Starts the stages of a ring and makes sure that they end."""

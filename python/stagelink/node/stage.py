@@ -1,0 +1,243 @@
+"""From a model's name to a loaded stage on an open ring, the same way on every rank.
+
+It runs no round; `lead` and `follow` do. Everything that the checkpoint's metadata can refuse is
+refused by `prepare`, before a socket is opened or a weight is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import time
+from typing import TYPE_CHECKING
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.config import CONTEXT_DEFAULT
+from stagelink.engine import EngineSettings, read_family
+from stagelink.engine_registry import find_engine
+from stagelink.errors import ConfigError
+from stagelink.fingerprint import make_fingerprint
+from stagelink.node.report import StageReport
+from stagelink.node.version import version
+from stagelink.placement.ranges import check_ranges, even_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stagelink._native import Description
+    from stagelink.config import ModelConfig
+    from stagelink.engine import Checkpoint, EngineDescription, Family, StageEngine
+    from stagelink.fingerprint import Fingerprint
+    from stagelink.placement.ranges import Ranges
+    from stagelink.ring import Ring
+
+# Two rows buffers a boundary: one fills while the other computes (docs/protocol.md 6.1).
+BUFFERS = 2
+
+
+@dataclasses.dataclass(slots=True)
+class Stage:
+    """A stage that was checked but holds no weights yet, or holds them after `load`.
+
+    Attributes:
+        rank: Its rank.
+        ranges: Layers of every rank.
+        checkpoint: Opened; metadata only.
+        family: What the checkpoint's config says.
+        settings: The shapes of the ring.
+        engine: Made, not loaded.
+        described: What the engine says of itself.
+        fingerprint: Binds everything that changes bits.
+        load_ms: Loading and warming, once done.
+    """
+
+    rank: int
+    ranges: Ranges
+    checkpoint: Checkpoint
+    family: Family
+    settings: EngineSettings
+    engine: StageEngine
+    described: EngineDescription
+    fingerprint: Fingerprint
+    load_ms: int = 0
+
+    @property
+    def world(self) -> int:
+        """How many stages the ring has."""
+        return len(self.ranges)
+
+    def description(self) -> Description:
+        """Return what this stage tells rank 0 at boot."""
+        from stagelink._native import Description  # noqa: PLC0415 (a ring of one tells nobody)
+
+        first, end = self.ranges[self.rank]
+        told, shapes = self.described, self.settings
+        return Description(
+            rank=self.rank,
+            world=self.world,
+            first=first,
+            end=end,
+            layers=self.family.layers,
+            width=told.width,
+            planes=told.planes,
+            row_dtype=told.row_dtype,
+            kv_dtype=told.kv_dtype,
+            chunk_rows=shapes.chunk_rows,
+            rows_max=shapes.rows_max,
+            streams_max=shapes.streams_max,
+            context=shapes.context,
+            states=told.states,
+            kv_rows=told.kv_rows,
+            weight_bytes=told.weight_bytes,
+            engine_version=version(),
+            backend=told.backend,
+            device=told.device,
+            host=platform.node(),
+            buffers=BUFFERS,
+            batch_invariant=told.batch_invariant,
+        )
+
+    def load(
+        self, progress: Callable[[int, int], None], ring: Ring | None, busy_seconds: float
+    ) -> None:
+        """Read the own tensors and warm up, telling the ring all the while where there is one."""
+        began = time.perf_counter()
+
+        def note(done: int, total: int) -> None:
+            progress(done, total)
+            if ring is not None:
+                ring.progress("loading", busy_limit_seconds=busy_seconds, done=done)
+
+        self.engine.load(note)
+        if ring is not None:
+            ring.progress("warming", busy_limit_seconds=busy_seconds)
+        self.engine.warm()
+        self.load_ms = round((time.perf_counter() - began) * 1e3)
+
+    def report(self) -> StageReport:
+        """Return what is known of this stage without its loop's figures."""
+        first, end = self.ranges[self.rank]
+        threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
+        return StageReport(
+            rank=self.rank,
+            host=platform.node(),
+            pid=os.getpid(),
+            first=first,
+            end=end,
+            engine=self.described.backend,
+            threads=int(threads) if threads.isdecimal() else None,
+            tensor_bytes_held=self.described.weight_bytes,
+            tensor_bytes_read=self.checkpoint.bytes_read,
+            load_ms=self.load_ms,
+        )
+
+
+def prepare(
+    config: ModelConfig, rank: int, progress: Callable[[str, int, int], None] | None = None
+) -> Stage:
+    """Open the checkpoint and check everything that needs no weights and no peer.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged or not implemented.
+        PlacementError: The layers are not covered exactly once.
+        ConfigError: A setting does not fit the model.
+    """
+    checkpoint, family = _open(config, progress)
+    ranges = ranges_of(config, family.layers)
+    settings = settings_of(config, family.context)
+    first, end = ranges[rank]
+    engine = find_engine(config.engine)(
+        checkpoint, family, first, end, lead=rank == 0, settings=settings
+    )
+    return Stage(
+        rank=rank,
+        ranges=ranges,
+        checkpoint=checkpoint,
+        family=family,
+        settings=settings,
+        engine=engine,
+        described=engine.describe(),
+        fingerprint=_fingerprint(checkpoint, settings, ranges),
+    )
+
+
+def check_model(
+    config: ModelConfig, progress: Callable[[str, int, int], None] | None = None
+) -> Ranges:
+    """Refuse what `prepare` would refuse on some rank, engine apart; return every rank's layers.
+
+    What the stages share is made here once: a GGUF's conversion and the file's digest.
+    """
+    checkpoint, family = _open(config, progress)
+    settings_of(config, family.context)
+    checkpoint.content_digest()
+    return ranges_of(config, family.layers)
+
+
+def _open(
+    config: ModelConfig, progress: Callable[[str, int, int], None] | None
+) -> tuple[Checkpoint, Family]:
+    checkpoint = open_checkpoint(config.model, cache=config.cache, progress=progress)
+    family = read_family(checkpoint.config)
+    family.check_tensors(checkpoint.tensors)
+    return checkpoint, family
+
+
+def ranges_of(config: ModelConfig, layers: int) -> Ranges:
+    """Return the layers of every rank: those asked for, or an even cut."""
+    if config.ranges is None:
+        return even_ranges(layers, config.world)
+    if len(config.ranges) != config.world:
+        raise ConfigError(
+            f"--layers has {len(config.ranges)} ranges, but the ring has {config.world} stages: "
+            "give one range a rank",
+            reason="world",
+        )
+    return check_ranges(config.ranges, layers)
+
+
+def settings_of(config: ModelConfig, context_max: int) -> EngineSettings:
+    """Return the shapes of the ring; a chunk is never longer than the context.
+
+    Raises:
+        ConfigError: ``context``, ``chunk_rows`` or ``streams_max`` out of its range.
+    """
+    context = min(CONTEXT_DEFAULT, context_max) if config.context is None else config.context
+    if not 1 <= context <= context_max:
+        raise ConfigError(
+            f"--context is {context}: expected 1 to {context_max}, the model's own limit",
+            reason="context",
+        )
+    if config.chunk_rows < 1:
+        raise ConfigError(
+            f"--chunk-rows is {config.chunk_rows}: expected at least 1", reason="chunk_rows"
+        )
+    if config.streams_max < 1:
+        raise ConfigError(
+            f"--streams-max is {config.streams_max}: expected at least 1", reason="streams_max"
+        )
+    chunk_rows = min(config.chunk_rows, context)
+    return EngineSettings(
+        dtype=config.dtype,
+        context=context,
+        streams_max=config.streams_max,
+        rows_max=max(chunk_rows, config.streams_max),
+        chunk_rows=chunk_rows,
+    )
+
+
+def _fingerprint(checkpoint: Checkpoint, settings: EngineSettings, ranges: Ranges) -> Fingerprint:
+    return make_fingerprint(
+        checkpoint,
+        dtype=settings.dtype,
+        placement=ranges,
+        versions={"stagelink": version()},
+        shapes={
+            "context": settings.context,
+            "streams_max": settings.streams_max,
+            "rows_max": settings.rows_max,
+            "chunk_rows": settings.chunk_rows,
+            "buffers": BUFFERS,
+        },
+    )
