@@ -38,6 +38,11 @@ impl Draw {
     pub(crate) fn below(self, what: Use, offset: u64, end: u64) -> u64 {
         self.at(what, offset) % end.max(1)
     }
+
+    /// One bit of the byte at `offset`.
+    pub(crate) fn bit(self, offset: u64) -> u8 {
+        1 << self.below(Use::Bit, offset, 8)
+    }
 }
 
 /// The output step of the `SplitMix64` generator (Steele, Lea, Flood, 2014).

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use crate::command::Order;
+use crate::draw::Draw;
+
 /// How a stream ends, or stops, at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -59,7 +62,41 @@ pub(crate) struct Faults {
     marks: Vec<(u64, Mark)>,
 }
 
+/// The mark that `order` sets, and where; nothing when it is not bound to an offset.
+pub(crate) fn mark_of(order: Order, draw: Draw) -> Option<(u64, Mark)> {
+    match order {
+        Order::BlackHole { at } => Some((at?, Mark::End(Ending::BlackHole))),
+        Order::HalfClose { at } => Some((at?, Mark::End(Ending::HalfClose))),
+        Order::Reset { at } => Some((at?, Mark::End(Ending::Reset))),
+        Order::Truncate { at } => Some((at, Mark::End(Ending::Close))),
+        Order::Duplicate { at, bytes } => Some((at, Mark::Chunk(Chunk::Duplicate, bytes.max(1)))),
+        Order::Reorder { at, bytes } => Some((at, Mark::Chunk(Chunk::Reorder, bytes.max(1)))),
+        Order::Flip { at, mask } => {
+            let mask = mask.unwrap_or_else(|| draw.bit(at));
+            Some((at, Mark::Flip(mask)))
+        }
+        _ => None,
+    }
+}
+
 impl Faults {
+    /// Set a fault that lasts; other orders change nothing here.
+    pub(crate) fn set(&mut self, order: Order) {
+        match order {
+            Order::Latency { fixed, jitter } => {
+                self.latency = fixed;
+                self.jitter = jitter;
+            }
+            Order::Rate { bytes_per_second } => self.rate = Some(bytes_per_second.max(1)),
+            Order::Slice { bytes_max, pause } => {
+                let bytes_max = bytes_max.max(1);
+                self.slice = Some(Slice { bytes_max, pause });
+            }
+            Order::FlipRate { n } => self.flip_rate = Some(n.max(1)),
+            _ => {}
+        }
+    }
+
     /// Remember `mark` at `offset`.
     pub(crate) fn mark(&mut self, offset: u64, mark: Mark) {
         self.marks.push((offset, mark));

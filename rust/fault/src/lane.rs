@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::command::{CommandError, Order};
 use crate::draw::{Draw, Use};
-use crate::faults::{Chunk, Ending, Faults, Mark, Slice};
-use crate::limits::{MARKS_MAX, PACE_STEP, QUEUE_BYTES_MAX, READ_BYTES_MAX};
-use crate::rewrite::{Rewrite, drawn_bit};
+use crate::faults::{Ending, Faults, Mark, mark_of};
+use crate::limits::{MARKS_MAX, QUEUE_BYTES_MAX, READ_BYTES_MAX};
+use crate::pace::Pace;
+use crate::rewrite::Rewrite;
 use crate::status::LaneStatus;
 
 /// What to do next.
@@ -72,10 +73,7 @@ pub(crate) struct Lane {
     over: bool,
     taken: u64,
     given: u64,
-    /// No write before this moment.
-    next_write: Duration,
-    /// Bytes left of the slice that is being written.
-    slice_left: u64,
+    pace: Pace,
 }
 
 impl Lane {
@@ -93,46 +91,21 @@ impl Lane {
             over: false,
             taken: 0,
             given: 0,
-            next_write: Duration::ZERO,
-            slice_left: 0,
+            pace: Pace::default(),
         }
     }
 
     /// Carry out `order`; false when its offset has gone by.
     pub(crate) fn apply(&mut self, order: Order, now: Duration) -> Result<bool, CommandError> {
+        if let Some((at, mark)) = mark_of(order, self.draw) {
+            return self.mark(at, mark, now);
+        }
         match order {
-            Order::Latency { fixed, jitter } => {
-                self.faults.latency = fixed;
-                self.faults.jitter = jitter;
-            }
-            Order::Rate { bytes_per_second } => self.faults.rate = Some(bytes_per_second.max(1)),
-            Order::Slice { bytes_max, pause } => {
-                let bytes_max = bytes_max.max(1);
-                self.faults.slice = Some(Slice { bytes_max, pause });
-            }
-            Order::FlipRate { n } => self.faults.flip_rate = Some(n.max(1)),
-            Order::BlackHole { at: None } => self.hold = Hold::Now,
-            Order::HalfClose { at: None } => return Ok(self.end_here(Ending::HalfClose, now)),
-            Order::Reset { at: None } => self.reset = true,
-            Order::BlackHole { at: Some(at) } => {
-                return self.mark(at, Mark::End(Ending::BlackHole), now);
-            }
-            Order::HalfClose { at: Some(at) } => {
-                return self.mark(at, Mark::End(Ending::HalfClose), now);
-            }
-            Order::Reset { at: Some(at) } => return self.mark(at, Mark::End(Ending::Reset), now),
-            Order::Truncate { at } => return self.mark(at, Mark::End(Ending::Close), now),
-            Order::Flip { at, mask } => {
-                let mask = mask.unwrap_or_else(|| drawn_bit(self.draw, at));
-                return self.mark(at, Mark::Flip(mask), now);
-            }
-            Order::Duplicate { at, bytes } => {
-                return self.mark(at, Mark::Chunk(Chunk::Duplicate, bytes.max(1)), now);
-            }
-            Order::Reorder { at, bytes } => {
-                return self.mark(at, Mark::Chunk(Chunk::Reorder, bytes.max(1)), now);
-            }
+            Order::BlackHole { .. } => self.hold = Hold::Now,
+            Order::HalfClose { .. } => return Ok(self.end_here(Ending::HalfClose, now)),
+            Order::Reset { .. } => self.reset = true,
             Order::Heal => self.heal(now),
+            other => self.faults.set(other),
         }
         Ok(true)
     }
@@ -206,10 +179,12 @@ impl Lane {
                 self.queue.pop_front();
                 return self.reach(ending);
             }
-            Some(_) if self.next_write > now => return Next::Until(self.next_write),
             Some(_) => {}
         }
-        let most = self.piece_bytes_max();
+        if let Some(moment) = self.pace.wait_until(now) {
+            return Next::Until(moment);
+        }
+        let most = self.pace.bytes_max(&self.faults, self.draw, self.given);
         match self.queue.front() {
             Some(Item {
                 what: What::Bytes(bytes, gone),
@@ -234,17 +209,7 @@ impl Lane {
         }
         self.queued_bytes = self.queued_bytes.saturating_sub(count);
         self.given += count as u64;
-        self.slice_left = self.slice_left.saturating_sub(count as u64);
-        if let Some(slice) = self.faults.slice
-            && self.slice_left == 0
-        {
-            self.next_write = self.next_write.max(now + slice.pause);
-        }
-        if let Some(rate) = self.faults.rate {
-            // A late wake-up is caught up, by at most two steps.
-            let base = self.next_write.max(now.saturating_sub(2 * PACE_STEP));
-            self.next_write = base + time_of(count as u64, rate);
-        }
+        self.pace.wrote(count as u64, &self.faults, now);
     }
 
     /// Whether this direction has nothing to do any more.
@@ -290,8 +255,7 @@ impl Lane {
     fn heal(&mut self, now: Duration) {
         self.faults = Faults::default();
         self.hold = Hold::None;
-        self.next_write = now;
-        self.slice_left = 0;
+        self.pace = Pace::default();
         self.queue
             .retain(|item| !matches!(item.what, What::End(Ending::BlackHole)));
         for item in &mut self.queue {
@@ -376,175 +340,7 @@ impl Lane {
         let due = now + self.faults.latency + jitter;
         self.queue.back().map_or(due, |last| due.max(last.due))
     }
-
-    /// The most bytes of the next write, at least 1.
-    fn piece_bytes_max(&mut self) -> usize {
-        let mut most = u64::MAX;
-        if let Some(slice) = self.faults.slice {
-            if self.slice_left == 0 {
-                let drawn = self.draw.below(Use::Slice, self.given, slice.bytes_max);
-                self.slice_left = 1 + drawn;
-            }
-            most = self.slice_left;
-        }
-        if let Some(rate) = self.faults.rate {
-            let steps = u64::try_from(1_000 / PACE_STEP.as_millis()).unwrap_or(1);
-            most = most.min((rate / steps).max(1));
-        }
-        usize::try_from(most).unwrap_or(usize::MAX)
-    }
-}
-
-/// How long `count` bytes take at `rate` bytes in a second.
-fn time_of(count: u64, rate: u64) -> Duration {
-    let nanoseconds = u128::from(count) * 1_000_000_000 / u128::from(rate);
-    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    fn lane(orders: &[Order]) -> Lane {
-        let mut lane = Lane::new(Draw::new(5, 0));
-        for &order in orders {
-            assert!(lane.apply(order, Duration::ZERO).unwrap());
-        }
-        lane
-    }
-
-    /// Writes all that goes until nothing more happens; returns it with the moment of the last.
-    fn drain(lane: &mut Lane, mut now: Duration) -> (Vec<u8>, Vec<usize>, Duration) {
-        let (mut out, mut pieces) = (Vec::new(), Vec::new());
-        loop {
-            match lane.next(now) {
-                Next::Write(bytes) => {
-                    let count = bytes.len();
-                    out.extend_from_slice(bytes);
-                    pieces.push(count);
-                    lane.wrote(count, now);
-                }
-                Next::Until(moment) => now = moment,
-                Next::Idle | Next::End(_) => return (out, pieces, now),
-            }
-        }
-    }
-
-    #[test]
-    fn latency_keeps_the_order_when_jitter_would_turn_it() {
-        let mut lane = lane(&[Order::Latency {
-            fixed: 10 * MS,
-            jitter: 50 * MS,
-        }]);
-        for byte in 0..100 {
-            lane.take(&mut [byte], Duration::ZERO);
-        }
-        let (out, _, last) = drain(&mut lane, Duration::ZERO);
-        assert_eq!(out, (0..100).collect::<Vec<u8>>());
-        assert!((10 * MS..60 * MS).contains(&last), "{last:?}");
-    }
-
-    #[test]
-    fn a_rate_is_paced_in_small_steps() {
-        let mut lane = lane(&[Order::Rate {
-            bytes_per_second: 100_000,
-        }]);
-        lane.take(&mut vec![0; 50_000], Duration::from_secs(1));
-        let (out, pieces, last) = drain(&mut lane, Duration::from_secs(1));
-        assert_eq!(out.len(), 50_000);
-        assert!(pieces.iter().all(|&piece| piece <= 500), "{pieces:?}");
-        let took = last.saturating_sub(Duration::from_secs(1));
-        assert!((480 * MS..=500 * MS).contains(&took), "{took:?}");
-    }
-
-    #[test]
-    fn slices_are_drawn_from_the_seed_and_lose_nothing() {
-        let orders = [Order::Slice {
-            bytes_max: 7,
-            pause: Duration::ZERO,
-        }];
-        let input: Vec<u8> = (0..200).collect();
-        let run = |cut: usize| {
-            let mut lane = lane(&orders);
-            for piece in input.chunks(cut) {
-                lane.take(&mut piece.to_vec(), Duration::ZERO);
-            }
-            drain(&mut lane, Duration::ZERO)
-        };
-        let (out, pieces, _) = run(200);
-        assert_eq!(out, input);
-        assert!(pieces.iter().all(|&piece| (1..=7).contains(&piece)));
-        assert!(pieces.windows(2).any(|two| two[0] != two[1]));
-        assert_eq!(run(200).1, pieces);
-        assert_eq!(run(50).0, input);
-    }
-
-    #[test]
-    fn a_black_hole_reads_and_writes_nothing_until_it_is_healed() {
-        let mut lane = lane(&[Order::BlackHole { at: Some(2) }]);
-        assert_eq!(lane.room(), 2);
-        lane.take(&mut [1, 2], Duration::ZERO);
-        assert_eq!(drain(&mut lane, Duration::ZERO).0, [1, 2]);
-        assert_eq!(lane.room(), 0);
-        assert!(lane.status().held);
-        lane.apply(Order::Heal, MS).unwrap();
-        lane.take(&mut [3], MS);
-        assert_eq!(drain(&mut lane, MS).0, [3]);
-    }
-
-    #[test]
-    fn what_was_queued_before_a_black_hole_goes_on_after_it() {
-        let mut lane = lane(&[]);
-        lane.take(&mut [1, 2], Duration::ZERO);
-        lane.apply(Order::BlackHole { at: None }, Duration::ZERO)
-            .unwrap();
-        assert_eq!(lane.next(MS), Next::Idle);
-        lane.apply(Order::Heal, MS).unwrap();
-        assert_eq!(drain(&mut lane, MS).0, [1, 2]);
-    }
-
-    #[test]
-    fn an_ending_comes_after_the_bytes_before_it_and_swallows_the_rest() {
-        let mut lane = lane(&[Order::Truncate { at: 3 }]);
-        assert_eq!(lane.room(), 3);
-        lane.take(&mut [1, 2, 3], Duration::ZERO);
-        lane.take(&mut [4, 5], Duration::ZERO);
-        assert_eq!(lane.next(MS), Next::Write(&[1, 2, 3]));
-        lane.wrote(3, MS);
-        assert_eq!(lane.next(MS), Next::End(Ending::Close));
-        assert!(lane.is_over());
-    }
-
-    #[test]
-    fn a_fault_behind_the_stream_is_reported_as_past() {
-        let mut lane = lane(&[]);
-        lane.take(&mut [1, 2], Duration::ZERO);
-        let order = Order::Flip { at: 1, mask: None };
-        assert!(!lane.apply(order, Duration::ZERO).unwrap());
-    }
-
-    #[test]
-    fn a_full_queue_stops_the_reading() {
-        let mut lane = lane(&[Order::Latency {
-            fixed: Duration::from_secs(60),
-            jitter: Duration::ZERO,
-        }]);
-        while lane.room() > 0 {
-            let count = lane.room();
-            lane.take(&mut vec![0; count], Duration::ZERO);
-        }
-        assert_eq!(lane.status().taken, QUEUE_BYTES_MAX as u64);
-    }
-
-    #[test]
-    fn marks_have_a_limit() {
-        let mut lane = lane(&[]);
-        let mut flip = |at| lane.apply(Order::Flip { at, mask: None }, Duration::ZERO);
-        for at in 0..MARKS_MAX as u64 {
-            assert!(flip(at).unwrap());
-        }
-        assert_eq!(flip(9).unwrap_err().reason, "too_many_marks");
-    }
-}
+mod tests;

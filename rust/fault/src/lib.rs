@@ -8,7 +8,7 @@
 //! that dialled the proxy to the target, *down* is back.
 //!
 //! [`FaultProxy`] is the whole interface; the program `stagelink-fault-proxy` feeds it the lines of
-//! its standard input. [`command`] has the table of commands.
+//! its standard input. [`parse`] has the table of commands.
 
 pub mod command;
 mod connection;
@@ -16,6 +16,8 @@ mod draw;
 mod faults;
 mod lane;
 pub mod limits;
+mod pace;
+pub mod parse;
 mod proxy;
 mod rewrite;
 mod status;

@@ -88,7 +88,7 @@ impl Rewrite {
         if let Some(n) = faults.flip_rate {
             for (at, byte) in (first..end).zip(bytes) {
                 if draw.below(Use::Hit, at, n) == 0 {
-                    *byte ^= drawn_bit(draw, at);
+                    *byte ^= draw.bit(at);
                     self.changes.flipped += 1;
                 }
             }
@@ -144,11 +144,6 @@ impl Rewrite {
             }
         }
     }
-}
-
-/// One bit of a byte, drawn for the place `at`.
-pub(crate) fn drawn_bit(draw: Draw, at: u64) -> u8 {
-    1 << draw.below(Use::Bit, at, 8)
 }
 
 #[cfg(test)]
