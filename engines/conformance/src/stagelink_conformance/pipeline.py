@@ -51,10 +51,16 @@ class Outcome:
 
 
 class Pipeline:
-    """Stages in order of rank; the first is the lead's."""
+    """Stages in order of rank; the first is the lead's.
+
+    Attributes:
+        engines: The stages.
+        scribble: What every buffer is filled with as soon as a call has returned.
+    """
 
     def __init__(self, engines: Sequence[StageEngine]) -> None:
         """Take loaded engines that follow each other without a gap."""
+        self.scribble = 0xFF
         self.engines = tuple(engines)
         description = engines[0].describe()
         self._planes = description.planes
@@ -72,7 +78,7 @@ class Pipeline:
         own = rows_buffer(rows.size)
         own[...] = rows.reshape(-1)
         logits = self.engines[0].run_head(own, rows.shape[1])
-        own[...] = 0xFF
+        own[...] = self.scribble
         return logits
 
     def send(self, plan: PlanLike, token_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -84,7 +90,7 @@ class Pipeline:
             taken, out = out, rows_buffer(size)
             engine.run(plan, taken, out)
             # A buffer goes back to its link at once, which fills it with something else.
-            taken[...] = 0xFF
+            taken[...] = self.scribble
         return out
 
     def play(self, script: Script) -> list[Outcome]:

@@ -1,0 +1,82 @@
+"""The models of the exactness tests: one of each tiny family, and SmolLM2 with its weights shared.
+
+It compares nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import EngineSettings, read_family
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_numpy import NumpyEngine
+from stagelink_numpy.tiny import TINY, make_tiny
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from stagelink.engine import Checkpoint
+
+
+class Shared:
+    """A checkpoint that reads each tensor once, for many stages of one process."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._read: dict[str, np.ndarray] = {}
+        self.tensors = checkpoint.tensors
+        self.config = checkpoint.config
+
+    def read(self, name: str) -> np.ndarray:
+        if name not in self._read:
+            self._read[name] = self._checkpoint.read(name)
+        return self._read[name]
+
+
+class Model:
+    """One checkpoint, and pipelines over its layers."""
+
+    def __init__(self, path: Path | str, **settings: int) -> None:
+        self.checkpoint: Any = Shared(open_checkpoint(path))
+        self.family = read_family(self.checkpoint.config)
+        self.settings = EngineSettings(**settings)
+
+    def stage(self, first: int, end: int) -> NumpyEngine:
+        """Load the layers ``first..end``; those from layer 0 are the lead's."""
+        engine = NumpyEngine(
+            self.checkpoint, self.family, first, end, lead=first == 0, settings=self.settings
+        )
+        engine.load()
+        return engine
+
+    def split(self, cuts: Sequence[int] = ()) -> Pipeline:
+        """Load stages that meet at ``cuts``."""
+        borders = [0, *cuts, self.family.layers]
+        return Pipeline([self.stage(first, end) for first, end in itertools.pairwise(borders)])
+
+
+@pytest.fixture(scope="session", params=sorted(TINY))
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Each tiny family in turn."""
+    folder = make_tiny(tmp_path_factory.mktemp("tiny") / request.param, request.param)
+    return Model(folder, context=256, streams_max=5, rows_max=128, chunk_rows=64)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Model:
+    """SmolLM2-135M-Instruct."""
+    return Model("smollm2", context=256, streams_max=5, rows_max=128, chunk_rows=64)
+
+
+@pytest.fixture(scope="session")
+def greedy() -> list[dict[str, Any]]:
+    """Five prompts with the greedy ids that transformers gave in float32 (tests/data)."""
+    path = Path(__file__).parents[1] / "data" / "smollm2_greedy.json"
+    prompts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["prompts"]
+    return prompts

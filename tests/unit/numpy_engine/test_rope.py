@@ -1,0 +1,56 @@
+"""The position tables of every scaling, and the refusal of one that is not done."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from stagelink.engine import CheckpointError
+from stagelink_numpy.rope import check_rope, rope_tables
+
+if TYPE_CHECKING:
+    from stagelink_conformance.stages import Stages
+
+THETA = 50000.0
+
+
+def _tables(llama: Stages, **rope: object) -> tuple[np.ndarray, np.ndarray]:
+    scaled = dataclasses.replace(llama.family.rope, theta=THETA, **rope)
+    return rope_tables(dataclasses.replace(llama.family, rope=scaled), 300)
+
+
+def _angle(tables: tuple[np.ndarray, np.ndarray], at: int, pair: int) -> float:
+    return math.atan2(tables[1][at, pair], tables[0][at, pair])
+
+
+def test_plain_angles_are_position_times_frequency(llama: Stages) -> None:
+    tables = _tables(llama, kind="default")
+    for pair in range(8):
+        expected = math.remainder(3 * THETA ** (-pair / 8), 2 * math.pi)
+        assert _angle(tables, 3, pair) == pytest.approx(expected, abs=1e-6)
+
+
+def test_linear_scaling_stretches_positions(llama: Stages) -> None:
+    plain, linear = _tables(llama, kind="default"), _tables(llama, kind="linear", factor=4.0)
+    assert np.abs(linear[0][4::4] - plain[0][1 : 1 + len(linear[0][4::4])]).max() < 2e-5
+
+
+def test_llama3_scaling_keeps_short_waves_and_stretches_long_ones(llama: Stages) -> None:
+    numbers = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    tables = _tables(llama, kind="llama3", original_context=128, **numbers)
+    plain = _tables(llama, kind="default")
+    assert _angle(tables, 5, 0) == pytest.approx(_angle(plain, 5, 0), abs=1e-6)
+    assert _angle(tables, 8, 7) == pytest.approx(_angle(plain, 1, 7), abs=1e-6)
+    between = [_angle(tables, 1, pair) / _angle(plain, 1, pair) for pair in range(8)]
+    assert any(0.13 < ratio < 0.99 for ratio in between)
+    assert all(np.diff(between) < 1e-6)
+
+
+def test_a_scaling_that_is_not_done_is_refused_by_name(llama: Stages) -> None:
+    rope = dataclasses.replace(llama.family.rope, kind="yarn")
+    with pytest.raises(CheckpointError, match="yarn") as caught:
+        check_rope(dataclasses.replace(llama.family, rope=rope))
+    assert caught.value.reason == "rope_scaling"
