@@ -1,6 +1,6 @@
 """Makes manifest.json and the .bin files from the hand-written tables in tables/*.txt.
 
-It knows hex, integers, text and CRC-32C; it knows no message, no rule and no key (README.md has the syntax).
+It knows hex, integers, text and CRC-32C; it knows no message, no rule and no key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _bytes_of(kind: str, words: list[str]) -> bytes:
     if kind == "repeat":
         return bytes.fromhex(words[0]) * int(words[1])
     if kind == "text":
-        return json.loads(" ".join(words)).encode()
+        return str(json.loads(" ".join(words))).encode()
     raise TableError(f"expected a kind of value, got {kind!r}")
 
 
@@ -156,7 +156,7 @@ def main() -> int:
         raise TableError(f"no bytes for {sorted(missing)}")
     wanted = {HERE / name: data for name, data in files.items()}
     wanted[HERE / "manifest.json"] = manifest_text(entries).encode()
-    present = {p for p in (HERE / "bin").rglob("*.bin")} | {HERE / "manifest.json"}
+    present = set((HERE / "bin").rglob("*.bin")) | {HERE / "manifest.json"}
     stale = present - wanted.keys()
     changed = {p for p, data in wanted.items() if not p.exists() or p.read_bytes() != data}
     if "--check" in sys.argv[1:]:
