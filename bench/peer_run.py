@@ -103,7 +103,12 @@ def run_bounded(commands: list[list[str]], folder: Path, seconds: float = RUN_SE
         stack.callback(_end, children)
         for command, out, error in zip(commands, said, told, strict=True):
             child = subprocess.Popen(
-                command, stdout=out, stderr=error, text=True, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=error,
+                text=True,
+                start_new_session=True,
             )
             children.append(child)
         _wait(children, told, late, seconds)
