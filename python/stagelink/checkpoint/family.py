@@ -195,8 +195,10 @@ def _take_attention_kinds(fields: Fields, model_type: str, layers: int) -> None:
         raise fields.refusal("layer_types", wanted, kinds, reason="sliding_window")
     window = fields.raw("sliding_window")
     used = fields.flag("use_sliding_window", default=False)
+    if used:
+        raise fields.refusal("use_sliding_window", "false", used, reason="sliding_window")
     # The Qwen families name a window and leave it off; elsewhere a window that is named is meant.
-    if used or (window is not None and model_type not in ("qwen2", "qwen3")):
+    if window is not None and model_type not in ("qwen2", "qwen3"):
         raise fields.refusal("sliding_window", "no sliding window", window, reason="sliding_window")
 
 

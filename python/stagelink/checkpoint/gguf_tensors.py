@@ -103,5 +103,7 @@ def _dequantize(rows: np.ndarray, type_name: str) -> np.ndarray:
 
     kind = gguf.GGMLQuantizationType[type_name]
     # As one long row: the package works on 16 rows at a time, which is slow for narrow ones.
-    values = gguf.quants.dequantize(rows.reshape(1, -1), kind)
+    with np.errstate(all="ignore"):
+        # A damaged scale may be infinite; that is a value like any other here.
+        values = gguf.quants.dequantize(rows.reshape(1, -1), kind)
     return np.asarray(values, np.float32).reshape(-1)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def cache_root() -> Path:
-    """Return the folder: ``$STAGELINK_CACHE``, else ``stagelink`` in the user's cache folder."""
+    """Return the folder: ``$STAGELINK_CACHE``, else ``stagelink`` in the user's cache folder.
+
+    Raises:
+        ConfigError: ``cache_folder`` when nothing says where it is.
+    """
     own = os.environ.get("STAGELINK_CACHE")
     if own:
         return Path(own)
@@ -30,7 +34,14 @@ def cache_root() -> Path:
     if shared and Path(shared).is_absolute():
         return Path(shared) / "stagelink"
     base = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    return Path.home() / base / "stagelink"
+    try:
+        return Path.home() / base / "stagelink"
+    except RuntimeError:
+        message = (
+            "HOME: expected a home folder for the cache, got none; set STAGELINK_CACHE, or use "
+            "--no-cache"
+        )
+        raise ConfigError(message, reason="cache_folder") from None
 
 
 def private_folder(name: str) -> Path:

@@ -76,7 +76,8 @@ class WeightFile:
             CheckpointError: ``file_missing``, or ``file_changed`` when it is another file now.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            # Not blocking: a pipe may have taken the file's place.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             got = error.strerror or str(error)
             raise refuse(
