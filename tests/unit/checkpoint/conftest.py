@@ -6,12 +6,14 @@ They are written with the formats' own packages or by hand, never with the code 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, FFN, LAYERS = 256, 4, 2, 64, 256, 2
 QK = gguf.GGMLQuantizationType

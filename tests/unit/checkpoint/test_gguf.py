@@ -91,7 +91,8 @@ def test_the_config_has_the_decimals_that_were_meant(make_gguf):
     assert config["eos_token_id"] == 2
 
 
-def llama3_factors(factor, low=1.0, high=4.0, context=8192, theta=50000.0, width=64):
+def llama3_factors(factor, context=8192):
+    low, high, theta, width = 1.0, 4.0, 50000.0, 64
     frequencies = 1.0 / theta ** (np.arange(0, width, 2) / width)
     factors = []
     for frequency in frequencies:

@@ -17,7 +17,10 @@ def render(text, messages=TALK, **options):
 
 
 def test_blocks_leave_no_line_or_indent_behind():
-    text = "{% for m in messages %}\n    {% if m.role == 'user' %}\nU:{{ m.content }}\n    {% endif %}\n{% endfor %}\n"
+    text = (
+        "{% for m in messages %}\n    {% if m.role == 'user' %}\nU:{{ m.content }}\n"
+        "    {% endif %}\n{% endfor %}\n"
+    )
     assert render(text) == "U:Hi <b>\n"
 
 
@@ -65,8 +68,9 @@ def test_the_prompt_for_an_answer_and_the_special_tokens_are_there():
     text = (
         "{{ bos_token }}{% if add_generation_prompt %}go{% endif %}{{ tools is none }}{{ unset }}"
     )
-    assert render(text, bos_token="<s>") == "<s>goTrue"
-    assert render(text, add_generation_prompt=False, bos_token="<s>") == "<s>True"
+    tokens = {"bos_token": "<s>"}
+    assert render(text, **tokens) == "<s>goTrue"
+    assert render(text, add_generation_prompt=False, **tokens) == "<s>True"
 
 
 def test_the_date_is_there():
@@ -102,13 +106,14 @@ def test_messages_that_the_template_refuses_are_the_callers_fault():
     ],
 )
 def test_a_template_that_fails_or_reaches_out_gives_one_line_or_nothing(text):
+    result, caught = "", None
     try:
         result = render(text)
     except StagelinkError as error:
-        assert error.reason == "template"
-        assert "\n" not in str(error)
-    else:
-        assert "class" not in result
+        caught = error
+    assert "class" not in result
+    assert caught is None or caught.reason == "template"
+    assert "\n" not in str(caught)
 
 
 @pytest.mark.parametrize(
@@ -125,27 +130,37 @@ def test_a_template_that_fails_or_reaches_out_gives_one_line_or_nothing(text):
         "{{ '%*d' % (1000000000, 1) }}",
         "{{ '{:1000000000}'.format(1) }}",
         "{{ '%1000000000d' | format(1) }}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
-        "{% endfor %}{{ ns.s | length }}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
-        "{% endfor %}{{ ns.s | length }}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
-        "{% set t %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = t %}{% endfor %}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
-        "{% set ns.s = ns.s.replace('a', 'aa') %}{% endfor %}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
-        "{% set ns.s = ns.s | replace('a', 'aa') %}{% endfor %}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
-        "{% set ns.s = [ns.s, ns.s] | join %}{% endfor %}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
-        "{% set ns.s = ns.s.join([ns.s, ns.s]) %}{% endfor %}",
-        "{% set ns = namespace(n=9) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
-        "{% macro d(s) %}{{ s }}{{ s }}{% endmacro %}{% set ns = namespace(s='aaaa') %}"
-        "{% for i in range(60) %}{% set ns.s = d(ns.s) %}{% endfor %}",
         "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
     ],
 )
 def test_a_template_cannot_grow(text):
+    refused_and_small(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "{% set ns.s = ns.s ~ ns.s %}",
+        "{% set ns.s = ns.s + ns.s %}",
+        "{% set t %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = t %}",
+        "{% set ns.s = ns.s.replace('a', 'aa') %}",
+        "{% set ns.s = ns.s | replace('a', 'aa') %}",
+        "{% set ns.s = [ns.s, ns.s] | join %}",
+        "{% set ns.s = ns.s.join([ns.s, ns.s]) %}",
+        "{% set ns.s = double(ns.s) %}",
+        "{% set ns.n = ns.n * ns.n %}",
+        "{% set ns.l = ns.l + ns.l %}",
+    ],
+)
+def test_a_template_cannot_grow_by_doubling(change):
+    start = (
+        "{% macro double(s) %}{{ s }}{{ s }}{% endmacro %}"
+        "{% set ns = namespace(s='aaaaaaaa', n=9, l=[1, 2, 3]) %}"
+    )
+    refused_and_small(start + "{% for i in range(60) %}" + change + "{% endfor %}")
+
+
+def refused_and_small(text):
     tracemalloc.start()
     try:
         with pytest.raises(CheckpointError) as caught:
