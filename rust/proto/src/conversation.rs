@@ -101,6 +101,12 @@ impl Conversation {
         self.state
     }
 
+    /// True where tokens come instead of rows.
+    #[must_use]
+    pub const fn takes_tokens(&self) -> bool {
+        matches!(self.end, LinkEnd::RingAcceptor { tokens: true })
+    }
+
     /// True once this side has sent its bye.
     #[must_use]
     pub const fn has_said_bye(&self) -> bool {
@@ -109,14 +115,15 @@ impl Conversation {
 
     /// Takes a header that has arrived: its sequence, then the state table.
     ///
-    /// Errors: `bad_sequence`, `rows_round`, `unexpected_kind`; nothing has changed then.
+    /// The round of rows and tokens is judged by `in_flight`, after the credits. Errors:
+    /// `bad_sequence`, `unexpected_kind`; nothing has changed then.
     pub fn receive(&mut self, header: &Header) -> Result<(), ProtocolError> {
         let kind = header.kind;
         let mut sequence = self.receive_sequence;
         let mut round = self.receive_round;
-        if kind.carries_round() {
+        if kind == Kind::Plan {
             round.advance(kind, header.sequence)?;
-        } else {
+        } else if !kind.carries_round() {
             sequence.advance(header.sequence)?;
         }
         let state = self.state_after_receiving(kind)?;
@@ -253,7 +260,7 @@ impl Sequence {
     }
 }
 
-/// Round numbers in one direction: plans without a gap, rows and tokens strictly ascending.
+/// Round numbers in one direction: plans without a gap, own rows and tokens strictly ascending.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Round {
     /// Before open on a control link; on a ring link before the first frame.

@@ -22,7 +22,7 @@ const HEAD_BYTES: usize = 8;
 /// Eight field digests and the digest over them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fingerprint {
-    fields: [[u8; 32]; 8],
+    fields: Option<[[u8; 32]; 8]>,
     digest: [u8; 32],
 }
 
@@ -35,16 +35,16 @@ impl Fingerprint {
             hash.update(field);
         }
         Self {
-            fields,
+            fields: Some(fields),
             digest: hash.finalize().into(),
         }
     }
 
-    /// A fingerprint of which only the whole is known, with zeros as fields.
+    /// A fingerprint of which only the whole is known; its heads are zeros.
     #[must_use]
     pub const fn of_digest(digest: [u8; 32]) -> Self {
         Self {
-            fields: [[0; 32]; 8],
+            fields: None,
             digest,
         }
     }
@@ -59,7 +59,10 @@ impl Fingerprint {
     #[must_use]
     pub fn heads(&self) -> [u8; 64] {
         let mut heads = [0; 64];
-        for (head, field) in heads.chunks_exact_mut(HEAD_BYTES).zip(&self.fields) {
+        for (head, field) in heads
+            .chunks_exact_mut(HEAD_BYTES)
+            .zip(self.fields.iter().flatten())
+        {
             for (to, from) in head.iter_mut().zip(field) {
                 *to = *from;
             }
@@ -67,9 +70,11 @@ impl Fingerprint {
         heads
     }
 
-    /// The first field whose head differs, in the order of [`FIELDS`].
+    /// The first field whose head differs, in the order of [`FIELDS`]; `None` where the own
+    /// fields are not known.
     #[must_use]
     pub fn first_difference(&self, heads: &[u8; 64]) -> Option<Refusal> {
+        self.fields?;
         self.heads()
             .chunks_exact(HEAD_BYTES)
             .zip(heads.chunks_exact(HEAD_BYTES))

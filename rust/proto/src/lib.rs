@@ -46,5 +46,7 @@ pub mod refused;
 pub mod roster;
 pub mod rows;
 pub mod streams;
+#[cfg(feature = "vectors")]
+pub mod vector;
 
 pub use error::{ProtocolError, Refusal};

@@ -68,6 +68,12 @@ impl Open {
         self.first_round
     }
 
+    /// The keep-alive interval in milliseconds, as on the wire.
+    #[must_use]
+    pub const fn keepalive_ms(&self) -> u32 {
+        self.keepalive_ms
+    }
+
     /// The keep-alive interval.
     #[must_use]
     pub const fn interval(&self) -> Duration {

@@ -2,8 +2,8 @@
 //! Before the proof it says nothing but the challenge; whether a place is free the caller knows.
 
 use super::{
-    CHALLENGE_FRAME, HELLO_FRAME, Linked, PROOF_FRAME, REFUSED_FRAME, Stranger, WELCOME_FRAME,
-    array_of, frame, linked, open_frame, predecessor,
+    CHALLENGE_FRAME, Linked, PROOF_FRAME, REFUSED_FRAME, Stranger, WELCOME_FRAME, array_of, frame,
+    linked, open_frame, predecessor,
 };
 use crate::{
     error::{ProtocolError, Refusal},
@@ -43,13 +43,13 @@ impl Acceptor {
         }
     }
 
-    /// Answers a hello with the challenge, with a nonce fresh from the operating system.
+    /// Answers a whole hello frame with the challenge, with a nonce fresh from the operating system.
     pub fn hello(
         self,
-        hello: &[u8; HELLO_FRAME],
+        hello: &[u8],
         nonce: [u8; 32],
     ) -> Result<(Greeted, [u8; CHALLENGE_FRAME]), Stranger> {
-        let payload = open_frame(hello, Kind::Hello, 0).map_err(Stranger)?;
+        let payload = open_frame(hello, Kind::Hello).map_err(Stranger)?;
         let block = array_of(payload).map_err(Stranger)?;
         let peer = Identity::parse(&block, Role::Connector).map_err(Stranger)?;
         if peer.nonce == nonce {
@@ -81,9 +81,9 @@ pub struct Greeted {
 }
 
 impl Greeted {
-    /// Checks the proof; from here on the peer holds the key and is told what is wrong.
-    pub fn proof(self, proof: &[u8; PROOF_FRAME]) -> Result<Verified, Stranger> {
-        let payload = open_frame(proof, Kind::Proof, 1).map_err(Stranger)?;
+    /// Checks the whole proof frame; from here on the peer holds the key and is told what is wrong.
+    pub fn proof(self, proof: &[u8]) -> Result<Verified, Stranger> {
+        let payload = open_frame(proof, Kind::Proof).map_err(Stranger)?;
         let mac = array_of::<32>(payload).map_err(Stranger)?;
         if !proof::macs_agree(&self.own.secret.connector_mac(&self.th1), &mac) {
             return Err(Stranger(
@@ -101,7 +101,7 @@ impl Greeted {
             peer,
             nonce,
             th1,
-            proof: *proof,
+            proof: array_of(proof).map_err(Stranger)?,
         })
     }
 }
@@ -161,7 +161,8 @@ impl Verified {
         frame(Kind::Refused, 1, &[&proved, &mac])
     }
 
-    fn check(&self, place_is_free: bool) -> Result<(), ProtocolError> {
+    /// The checks of [`Self::decide`] without its answer.
+    pub fn check(&self, place_is_free: bool) -> Result<(), ProtocolError> {
         let Acceptor {
             settings, links, ..
         } = &self.own;
@@ -196,7 +197,8 @@ impl Verified {
         settings.check_capacity(peer)
     }
 
-    fn welcome(self) -> Result<(Linked, [u8; WELCOME_FRAME]), ProtocolError> {
+    /// The welcome, whatever [`Self::check`] says: only for a caller that has made its own checks.
+    pub(crate) fn welcome(self) -> Result<(Linked, [u8; WELCOME_FRAME]), ProtocolError> {
         let Self {
             own,
             peer,

@@ -4,8 +4,8 @@
 use alloc::string::String;
 
 use super::{
-    CHALLENGE_FRAME, HELLO_FRAME, Linked, PROOF_FRAME, array_of, expect_sequence, frame, linked,
-    open_frame, split, unexpected,
+    HELLO_FRAME, Linked, PROOF_FRAME, array_of, expect_sequence, frame, linked, open_frame, split,
+    unexpected,
 };
 use crate::{
     error::{ProtocolError, Refusal},
@@ -99,12 +99,9 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Answers the challenge with the proof. Errors: header rules, `nonce_reflected`.
-    pub fn challenge(
-        self,
-        challenge: &[u8; CHALLENGE_FRAME],
-    ) -> Result<(Proving, [u8; PROOF_FRAME]), NotLinked> {
-        let payload = open_frame(challenge, Kind::Challenge, 0).map_err(NotLinked::close)?;
+    /// Answers the whole challenge frame with the proof. Errors: header rules, `nonce_reflected`.
+    pub fn challenge(self, challenge: &[u8]) -> Result<(Proving, [u8; PROOF_FRAME]), NotLinked> {
+        let payload = open_frame(challenge, Kind::Challenge).map_err(NotLinked::close)?;
         let theirs = array_of::<32>(payload).map_err(NotLinked::close)?;
         if theirs == self.nonce {
             let error = Refusal::NonceReflected.error("expected another nonce than the own one");
@@ -138,7 +135,7 @@ impl Proving {
     /// How many payload bytes follow this header. Errors: header rules, `unexpected_kind`.
     pub fn payload_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, ProtocolError> {
         let header = Header::parse(header, &FrameRules::default())?;
-        expect_sequence(&header, 1)?;
+        expect_sequence(&header)?;
         match header.kind {
             Kind::Welcome => Ok(WELCOME_BYTES),
             Kind::Refused => Ok(REFUSED_BYTES),
@@ -164,11 +161,11 @@ impl Proving {
             .kind;
         match kind {
             Kind::Welcome => {
-                let payload = open_frame(frame, kind, 1).map_err(NotLinked::close)?;
+                let payload = open_frame(frame, kind).map_err(NotLinked::close)?;
                 self.welcome(&array_of(payload).map_err(NotLinked::close)?)
             }
             Kind::Refused => {
-                let payload = open_frame(frame, kind, 1).map_err(NotLinked::close)?;
+                let payload = open_frame(frame, kind).map_err(NotLinked::close)?;
                 Err(self.refused(&array_of(payload).map_err(NotLinked::close)?))
             }
             other => Err(NotLinked::close(unexpected(other))),

@@ -93,13 +93,13 @@ fn frame<const N: usize>(
     Ok(frame)
 }
 
-/// The payload of a whole frame of a known kind and sequence.
-fn open_frame(frame: &[u8], kind: Kind, sequence: u64) -> Result<&[u8], ProtocolError> {
+/// The payload of a whole frame of a known kind.
+fn open_frame(frame: &[u8], kind: Kind) -> Result<&[u8], ProtocolError> {
     let (header, payload) = frame
         .split_first_chunk::<HEADER_BYTES>()
         .ok_or_else(|| Refusal::Truncated.error("expected a whole header"))?;
     let header = Header::parse(header, &FrameRules::default())?;
-    expect_sequence(&header, sequence)?;
+    expect_sequence(&header)?;
     if header.kind != kind {
         return Err(unexpected(header.kind));
     }
@@ -114,7 +114,13 @@ fn open_frame(frame: &[u8], kind: Kind, sequence: u64) -> Result<&[u8], Protocol
     Ok(payload)
 }
 
-fn expect_sequence(header: &Header, expected: u64) -> Result<(), ProtocolError> {
+/// Each handshake kind has its own sequence (section 3.1); other kinds are unexpected anyway.
+fn expect_sequence(header: &Header) -> Result<(), ProtocolError> {
+    let expected: u64 = match header.kind {
+        Kind::Hello | Kind::Challenge => 0,
+        Kind::Proof | Kind::Welcome | Kind::Refused => 1,
+        _ => return Ok(()),
+    };
     if header.sequence != expected {
         return Err(Refusal::BadSequence.numbers("sequence", expected, header.sequence));
     }
