@@ -65,18 +65,21 @@ def _generate(
     running: RunningLead, task: Task, prompt: Sequence[int], interrupts: Interrupts
 ) -> dict[str, Any]:
     stage = running.stage
-    emit = _silent if task.json else _write
-    with interrupts.held():
-        done = answer(
-            running.lead,
-            prompt,
-            task,
-            limits_of(task, stage.checkpoint, stage.family, stage.settings.context),
-            emit=emit,
-            is_cancelled=lambda: interrupts.came,
-        )
-    if not task.json:
-        _write("\n")
+    limits = limits_of(task, stage.checkpoint, stage.family, stage.settings.context)
+    try:
+        with interrupts.held():
+            done = answer(
+                running.lead,
+                prompt,
+                task,
+                limits,
+                emit=_silent if task.json else _write,
+                is_cancelled=lambda: interrupts.came,
+            )
+    finally:
+        # Also where it failed: the error gets a line of its own.
+        if not task.json:
+            _write("\n")
     return done.as_json()
 
 

@@ -69,8 +69,8 @@ def _launch(job: Job, arguments: argparse.Namespace, environment: dict[str, str]
         with launch:
             ending = launch.wait()
             words = {rank: launch.last_words(rank) for rank in ending.codes}
-        if launch.was_interrupted:
-            raise KeyboardInterrupt
+        if launch.signal is not None:
+            raise _asked_to_end(launch.signal)
         result = folder.read_result()
         if result is None or any(ending.codes.values()):
             raise _culprit(folder, ending, words, job.model)
@@ -79,38 +79,53 @@ def _launch(job: Job, arguments: argparse.Namespace, environment: dict[str, str]
     return result
 
 
+def _asked_to_end(number: int) -> BaseException:
+    if number == signal.SIGINT:
+        return KeyboardInterrupt()
+    name = signal.Signals(number).name
+    return StageEndedError(f"ended by {name}", reason="interrupted", rank=None, code=128 + number)
+
+
 def _culprit(
     folder: LaunchFolder, ending: Ending, words: dict[int, str], model: ModelConfig
 ) -> StageEndedError:
-    """Name what went wrong once: rank 0's word for it, else that of the first stage that ended."""
-    told = {rank: folder.read_error(rank) for rank in ending.codes}
-    first = [rank for rank in ending.order if ending.codes[rank] and rank not in ending.ended_by_us]
-    for rank in (0, *first):
-        error = told[rank]
-        if error is not None and rank not in ending.ended_by_us:
-            message = error["message"]
-            named = (
-                message if rank == 0 or message.startswith("rank ") else f"rank {rank}: {message}"
-            )
-            culprit = error["rank"] if error["rank"] is not None else rank
-            return StageEndedError(named, reason=error["reason"], rank=culprit, code=error["code"])
-    rank = first[0] if first else 0
+    """Name what went wrong once.
+
+    A stage that a signal killed comes first: the others only saw it vanish. Then rank 0's word for
+    it, which is the ring's; then that of the stage that ended first.
+    """
+    failed = [rank for rank in ending.order if ending.codes[rank]]
+    failed = [rank for rank in failed if rank not in ending.ended_by_us]
+    killed = [rank for rank in failed if ending.codes[rank] < 0]
+    if not killed:
+        for rank in sorted(failed, key=bool):
+            error = folder.read_error(rank)
+            if error is not None:
+                return _told(rank, error)
+    rank = (killed or failed or [0])[0]
+    text = _silent_end(ending.codes[rank], words[rank])
+    layers = "" if model.ranges is None else " (layers {}-{})".format(*model.ranges[rank])
     return StageEndedError(
-        _silent_end(rank, ending.codes[rank], words[rank], model),
-        reason="stage_ended",
-        rank=rank,
-        code=FAILED,
+        f"rank {rank}{layers}: {text}", reason="stage_ended", rank=rank, code=FAILED
     )
 
 
-def _silent_end(rank: int, code: int, words: str, model: ModelConfig) -> str:
+def _told(rank: int, error: dict[str, Any]) -> StageEndedError:
+    """Return a stage's own word, with its rank where the word does not name one."""
+    message = error["message"]
+    if rank > 0 and not message.startswith("rank "):
+        message = f"rank {rank}: {message}"
+    culprit = rank if error["rank"] is None and rank > 0 else error["rank"]
+    return StageEndedError(message, reason=error["reason"], rank=culprit, code=error["code"])
+
+
+def _silent_end(code: int, words: str) -> str:
     """Say how a stage ended that could not say so itself."""
-    layers = "" if model.ranges is None else " (layers {}-{})".format(*model.ranges[rank])
-    how = f"ended with exit code {code} and no word"
-    if code < 0:
-        how = f"was killed by {signal.Signals(-code).name}"
     last = words.splitlines()[-1:]
-    return f"rank {rank}{layers} {how}" + (f": {last[0]}" if last else "")
+    if code == -signal.SIGKILL:
+        return "killed by SIGKILL; the system does that to a process when memory runs out"
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return how + (f": {last[0]}" if last else "")
 
 
 def _compare_whole(

@@ -5,6 +5,7 @@ A rank that a launcher started prints no error and no table: it leaves both in t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -65,7 +66,7 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
 
         job = Job.read(folder.job_file)
         watch = _LaunchedWatch(int(arguments.address_fd), quiet=job.task.quiet or link.rank > 0)
-        launcher = life.Launcher(int(arguments.life_fd))
+        launcher = life.Launcher(int(arguments.life_fd), folder)
         watch.say(ALIVE)
         stage = prepare(job.model, link.rank, watch.converting)
         if link.rank > 0:
@@ -75,10 +76,15 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
             folder.write_result(result)
         else:
             folder.write_report(link.rank, result)
+    except BrokenPipeError:
+        # The launcher is gone already, and with it whoever would tidy up.
+        folder.remove()
+        return life.TERMINATED
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("STAGELINK_TRACEBACK") == "1":
             raise
-        folder.write_error(link.rank, outcome.describe(error), outcome.exit_code(error))
+        with contextlib.suppress(FileNotFoundError):
+            folder.write_error(link.rank, outcome.describe(error), outcome.exit_code(error))
         return outcome.exit_code(error)
     return 0
 

@@ -5,6 +5,7 @@ It is a set of paths and of small JSON files; whoever starts and ends processes 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -52,6 +53,14 @@ class LaunchFolder:
     def read_error(self, rank: int) -> dict[str, Any] | None:
         """Return why a stage failed, if it could say."""
         return self._read(f"error-{rank}.json")
+
+    def remove(self) -> None:
+        """Remove the folder's own files and the folder; a file of another name is left alone."""
+        # Several stages may do this at once: what one has removed the others no longer find.
+        with contextlib.suppress(OSError):
+            for path in (self.key_file, *self.path.glob("*.json"), *self.path.glob(".*.json.*")):
+                path.unlink(missing_ok=True)
+            self.path.rmdir()
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a whole file or none: the launcher reads while stages may be killed."""

@@ -17,6 +17,8 @@ from stagelink.errors import DeadlineError
 if TYPE_CHECKING:
     from types import FrameType
 
+    from stagelink.launch.folder import LaunchFolder
+
 TERMINATED = 128 + signal.SIGTERM
 _GRACE_SECONDS = 2.0
 _PIECE_BYTES = 512
@@ -30,9 +32,10 @@ def end_on_terminate() -> None:
 class Launcher:
     """The launcher as a stage sees it: it may say one line, and this process ends with it."""
 
-    def __init__(self, life_fd: int) -> None:
-        """Listen on the pipe from now on."""
+    def __init__(self, life_fd: int, folder: LaunchFolder) -> None:
+        """Listen on the pipe from now on; the folder is removed where the launcher cannot."""
         self._life_fd = life_fd
+        self._folder = folder
         self._said = b""
         self._is_line = threading.Event()
         threading.Thread(target=self._listen, daemon=True, name="launcher").start()
@@ -60,8 +63,11 @@ class Launcher:
                 if b"\n" in self._said:
                     self._is_line.set()
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_SECONDS)
-        os._exit(TERMINATED)
+        try:
+            self._folder.remove()
+            time.sleep(_GRACE_SECONDS)
+        finally:
+            os._exit(TERMINATED)
 
 
 def say(address_fd: int, line: str) -> None:

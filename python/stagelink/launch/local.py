@@ -58,7 +58,11 @@ def launch_folder() -> Iterator[LaunchFolder]:
 
 
 class LocalLaunch:
-    """The processes of one ring; leaving the ``with`` block ends those that still run."""
+    """The processes of one ring; leaving the ``with`` block ends those that still run.
+
+    Attributes:
+        signal: The last signal that asked for the end, if one did.
+    """
 
     def __init__(
         self, folder: LaunchFolder, job: Job, *, flags: Mapping[str, str], listen: tuple[str, str],
@@ -83,7 +87,7 @@ class LocalLaunch:
         self._order: list[int] = []
         self._ended_by_us: set[int] = set()
         self._ends_at: float | None = None
-        self.was_interrupted = False
+        self.signal: int | None = None
         self._handlers: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
@@ -123,7 +127,7 @@ class LocalLaunch:
                 for key, _ in selector.select(self._look_seconds()):
                     self._read(key.data, selector)
                 if len(self._running()) < len(running):
-                    self._end_within(GRACE_SECONDS)
+                    self._end_within(GRACE_SECONDS if self.signal is None else KILL_SECONDS / 2)
                 if self._ends_at is not None and time.monotonic() >= self._ends_at:
                     self._end(self._running())
         codes = {stage.rank: stage.wait(KILL_SECONDS) for stage in self._stages}
@@ -190,7 +194,7 @@ class LocalLaunch:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signal's form)
         """Give a signal to rank 0, which ends the ring; where it cannot hear yet, end all now."""
-        self.was_interrupted = True
+        self.signal = number
         if number != signal.SIGINT:
             self._end_within(GRACE_SECONDS)
         if not self._stages or not self._stages[0].is_alive:
