@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from stagelink import _native
+
 from tests.support.second_reader.codes import NUMBERS
 
 VECTORS = Path(__file__).parents[1] / "vectors"
