@@ -15,48 +15,49 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_numpy import NumpyEngine
+from stagelink_numpy.cache import Cache as KvCache
+from stagelink_numpy.model import Model as Layers
 from stagelink_numpy.tiny import TINY, make_tiny
+from stagelink_numpy.weights import StageWeights, read_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from stagelink.engine import Checkpoint
 
+class SharedWeights(NumpyEngine):
+    """A stage that takes its layers out of weights that were read once, for many stages."""
 
-class Shared:
-    """A checkpoint that reads each tensor once, for many stages of one process."""
+    whole: StageWeights
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self._read: dict[str, np.ndarray] = {}
-        self.tensors = checkpoint.tensors
-        self.config = checkpoint.config
-
-    def read(self, name: str) -> np.ndarray:
-        if name not in self._read:
-            self._read[name] = self._checkpoint.read(name)
-        return self._read[name]
+    def load(self, progress: object = None) -> None:
+        del progress
+        layers = self.whole.layers[self._first : self._end]
+        weights = StageWeights(layers, self.whole.ends if self._lead else None)
+        cache = KvCache(self._family, len(layers), self._settings)
+        self._loaded = Layers(self._family, weights, self._settings), cache
 
 
 class Model:
     """One checkpoint, and pipelines over its layers."""
 
     def __init__(self, path: Path | str, **settings: int) -> None:
-        self.checkpoint: Any = Shared(open_checkpoint(path))
+        self.checkpoint = open_checkpoint(path)
         self.family = read_family(self.checkpoint.config)
         self.settings = EngineSettings(**settings)
+        layers = self.family.layers
+        self._whole = read_weights(self.checkpoint, self.family, 0, layers, lead=True)
 
     def stage(self, first: int, end: int) -> NumpyEngine:
-        """Load the layers ``first..end``; those from layer 0 are the lead's."""
-        engine = NumpyEngine(
+        """Make the layers ``first..end``; those from layer 0 are the lead's."""
+        engine = SharedWeights(
             self.checkpoint, self.family, first, end, lead=first == 0, settings=self.settings
         )
+        engine.whole = self._whole
         engine.load()
         return engine
 
     def split(self, cuts: Sequence[int] = ()) -> Pipeline:
-        """Load stages that meet at ``cuts``."""
+        """Make stages that meet at ``cuts``."""
         borders = [0, *cuts, self.family.layers]
         return Pipeline([self.stage(first, end) for first, end in itertools.pairwise(borders)])
 
