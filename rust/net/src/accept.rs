@@ -1,0 +1,353 @@
+//! The connections that came to the listener and have not proved the key: few, short, and silent.
+//!
+//! A stranger costs one of a fixed number of slots for a fixed time, and is told nothing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use stagelink_proto::Refusal;
+use stagelink_proto::error::ProtocolError;
+use stagelink_proto::fate::Fate as FateMessage;
+use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::handshake::{Acceptor, Decision, Greeted, HELLO_FRAME, Linked, PROOF_FRAME};
+use stagelink_proto::hello::Link;
+use stagelink_proto::limits;
+
+use crate::deadline::Deadline;
+use crate::socket::{ListenSocket, Socket};
+
+/// How long a connection without a hello keeps its slot when others wait for one.
+const SILENT_SLOT: Duration = Duration::from_millis(500);
+/// Source addresses whose failures are counted one by one; the rest are counted together.
+const SOURCES_MAX: usize = 16;
+
+/// What came of a connection.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// It proved the key and agrees.
+    Linked(Box<Linked>, Socket),
+    /// It proved the key, but its settings cannot be those of this ring.
+    Refused {
+        rank: u32,
+        address: Option<SocketAddr>,
+        error: ProtocolError,
+    },
+    /// It proved the key and was turned away alone: a taken place, another launch.
+    TurnedAway { rank: u32, error: ProtocolError },
+}
+
+/// Connections that failed before or at the proof, by source address.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    failed_proof: Vec<(IpAddr, u32)>,
+    failed_proof_elsewhere: u32,
+    other: u32,
+    turned_away: Vec<(u32, Refusal)>,
+}
+
+impl Strangers {
+    /// Note a holder of the key that was turned away alone, for the deadline's text.
+    pub(crate) fn turned_away(&mut self, rank: u32, error: &ProtocolError) {
+        if self.turned_away.len() < SOURCES_MAX {
+            self.turned_away.push((rank, error.refusal));
+        }
+    }
+
+    fn count(&mut self, source: Option<SocketAddr>, error: &ProtocolError) {
+        if error.refusal != Refusal::Key {
+            self.other += 1;
+            return;
+        }
+        let Some(ip) = source.map(|source| source.ip()) else {
+            self.failed_proof_elsewhere += 1;
+            return;
+        };
+        if let Some((_, count)) = self.failed_proof.iter_mut().find(|(known, _)| *known == ip) {
+            *count += 1;
+        } else if self.failed_proof.len() < SOURCES_MAX {
+            self.failed_proof.push((ip, 1));
+        } else {
+            self.failed_proof_elsewhere += 1;
+        }
+    }
+
+    /// `; 3 connections failed the key proof from 127.0.0.1`, or nothing.
+    pub(crate) fn summary(&self) -> String {
+        let mut text = String::new();
+        let total: u32 = self.failed_proof.iter().map(|(_, count)| count).sum();
+        let total = total + self.failed_proof_elsewhere;
+        if total > 0 {
+            let from: Vec<String> = self
+                .failed_proof
+                .iter()
+                .take(4)
+                .map(|(ip, _)| ip.to_string())
+                .collect();
+            let (plural, from) = (plural(total), from.join(", "));
+            text += &format!("; {total} connection{plural} failed the key proof from {from}");
+        }
+        if self.other > 0 {
+            let (count, plural) = (self.other, plural(self.other));
+            text += &format!("; {count} connection{plural} did not speak the protocol");
+        }
+        for (rank, refusal) in &self.turned_away {
+            text += &format!("; a rank {rank} was turned away: {refusal}");
+        }
+        text
+    }
+}
+
+fn plural(count: u32) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// The listener with its pending connections.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    listener: ListenSocket,
+    acceptor: Acceptor,
+    pending: [Option<Pending>; limits::PENDING_MAX],
+    pub(crate) strangers: Strangers,
+}
+
+#[derive(Debug)]
+struct Pending {
+    socket: Socket,
+    source: Option<SocketAddr>,
+    age: Deadline,
+    silent: Deadline,
+    bytes: [u8; HELLO_FRAME],
+    filled: usize,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Hello(Box<Acceptor>),
+    Proof(Box<Greeted>),
+    /// Refused by name; the peer may still say which fingerprint field differs.
+    Refusing {
+        rank: u32,
+        error: ProtocolError,
+        until: Deadline,
+    },
+}
+
+enum Next {
+    Wait(Pending),
+    Done(Arrival),
+    Gone,
+}
+
+impl Reception {
+    pub(crate) fn new(listener: ListenSocket, acceptor: Acceptor) -> Self {
+        Self {
+            listener,
+            acceptor,
+            pending: Default::default(),
+            strangers: Strangers::default(),
+        }
+    }
+
+    /// The descriptors to poll; the listener itself only while a slot can be had.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let listener = self.has_room().then(|| self.listener.as_fd());
+        listener
+            .into_iter()
+            .chain(self.pending.iter().flatten().map(|one| one.socket.as_fd()))
+    }
+
+    /// Accept and read what there is; `is_free` says whether a place is still to be filled.
+    pub(crate) fn advance(
+        &mut self,
+        mut is_free: impl FnMut(Link, u32) -> bool,
+        mut arrived: impl FnMut(Arrival),
+    ) {
+        self.accept_waiting();
+        for slot in &mut self.pending {
+            let Some(pending) = slot.take() else { continue };
+            match pending.advance(&mut self.strangers, &mut is_free) {
+                Next::Wait(pending) => *slot = Some(pending),
+                Next::Done(arrival) => arrived(arrival),
+                Next::Gone => {}
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.pending
+            .iter()
+            .any(|slot| slot.as_ref().is_none_or(Pending::is_replaceable))
+    }
+
+    fn accept_waiting(&mut self) {
+        // As many as there are slots at most, so that a flood cannot hold the loop.
+        for slot in &mut self.pending {
+            if !slot.as_ref().is_none_or(Pending::is_replaceable) {
+                continue;
+            }
+            // Want of descriptors is the machine's trouble; the join deadline ends it.
+            let Ok(Some(socket)) = self.listener.accept() else {
+                return;
+            };
+            *slot = Some(Pending {
+                source: socket.peer(),
+                socket,
+                age: Deadline::after(limits::HANDSHAKE_LIMIT),
+                silent: Deadline::after(SILENT_SLOT),
+                bytes: [0; HELLO_FRAME],
+                filled: 0,
+                stage: Stage::Hello(Box::new(self.acceptor.clone())),
+            });
+        }
+    }
+}
+
+impl Pending {
+    /// A connection that has not said hello for a while gives way to one that may.
+    fn is_replaceable(&self) -> bool {
+        matches!(self.stage, Stage::Hello(_)) && self.silent.is_over()
+    }
+
+    fn advance(
+        mut self,
+        strangers: &mut Strangers,
+        is_free: &mut impl FnMut(Link, u32) -> bool,
+    ) -> Next {
+        if let Stage::Refusing { .. } = self.stage {
+            return self.hear_fate();
+        }
+        let wanted = if matches!(self.stage, Stage::Hello(_)) {
+            HELLO_FRAME
+        } else {
+            PROOF_FRAME
+        };
+        match self.socket.receive(&mut self.bytes[self.filled..wanted]) {
+            Ok(count) if count > 0 => self.filled += count,
+            Err(Errno::AGAIN | Errno::INTR) if !self.age.is_over() => return Next::Wait(self),
+            Ok(_) if self.filled == 0 && matches!(self.stage, Stage::Hello(_)) => {
+                // A connector that gave up while it waited in the kernel's queue.
+                return Next::Gone;
+            }
+            _ => {
+                let error = Refusal::Truncated.error("expected a whole handshake in 5 s");
+                strangers.count(self.source, &error);
+                return Next::Gone;
+            }
+        }
+        if self.filled < wanted {
+            return Next::Wait(self);
+        }
+        self.filled = 0;
+        let source = self.source;
+        self.judge(is_free).unwrap_or_else(|stranger| {
+            strangers.count(source, &stranger);
+            Next::Gone
+        })
+    }
+
+    fn judge(mut self, is_free: &mut impl FnMut(Link, u32) -> bool) -> Result<Next, ProtocolError> {
+        match self.stage {
+            Stage::Hello(acceptor) => {
+                let nonce = fresh_nonce()?;
+                let (greeted, challenge) = acceptor
+                    .hello(&self.bytes, nonce)
+                    .map_err(|stranger| stranger.0)?;
+                self.stage = Stage::Proof(Box::new(greeted));
+                Ok(if send_whole(&self.socket, &challenge) {
+                    Next::Wait(self)
+                } else {
+                    Next::Gone
+                })
+            }
+            Stage::Proof(greeted) => {
+                let mut proof = [0; PROOF_FRAME];
+                proof.copy_from_slice(&self.bytes[..PROOF_FRAME]);
+                let verified = greeted.proof(&proof).map_err(|stranger| stranger.0)?;
+                let (link, rank) = (verified.peer().link, verified.peer().rank);
+                let free = is_free(link, rank);
+                match verified.decide(free)? {
+                    Decision::Welcome(linked, welcome) => {
+                        let sent = send_whole(&self.socket, &welcome);
+                        let arrival = Arrival::Linked(Box::new(linked), self.socket);
+                        Ok(if sent {
+                            Next::Done(arrival)
+                        } else {
+                            Next::Gone
+                        })
+                    }
+                    Decision::Refuse(error, refused) => {
+                        send_whole(&self.socket, &refused);
+                        let until = Deadline::after(limits::REFUSED_FATE_WAIT);
+                        self.stage = Stage::Refusing { rank, error, until };
+                        Ok(self.hear_fate())
+                    }
+                }
+            }
+            Stage::Refusing { .. } => Ok(Next::Gone),
+        }
+    }
+
+    /// After a refusal: wait for the peer's word on which field differs, or for its close.
+    fn hear_fate(mut self) -> Next {
+        let Stage::Refusing { rank, error, until } = &mut self.stage else {
+            return Next::Gone;
+        };
+        let rank = *rank;
+        if matches!(
+            error.refusal,
+            Refusal::Launch | Refusal::RankTaken | Refusal::Lane
+        ) {
+            self.socket.finish();
+            return Next::Done(Arrival::TurnedAway {
+                rank,
+                error: error.clone(),
+            });
+        }
+        if error.refusal == Refusal::Fingerprint {
+            match self.socket.receive(&mut self.bytes[self.filled..]) {
+                Ok(count) if count > 0 => self.filled += count,
+                Err(Errno::AGAIN | Errno::INTR) if !until.is_over() => return Next::Wait(self),
+                _ => {}
+            }
+            let heard = fate_refusal(&self.bytes[..self.filled]);
+            if let Some(field) = heard {
+                *error = field.error(field.meaning());
+            } else if self.filled > 0 && self.filled < self.bytes.len() && !until.is_over() {
+                return Next::Wait(self);
+            }
+        }
+        self.socket.finish();
+        Next::Done(Arrival::Refused {
+            rank,
+            address: self.source,
+            error: error.clone(),
+        })
+    }
+}
+
+/// The refusal in a whole fate frame whose text may be cut off.
+fn fate_refusal(bytes: &[u8]) -> Option<Refusal> {
+    let (head, payload) = bytes.split_first_chunk()?;
+    let header = Header::parse(head, &FrameRules::default()).ok()?;
+    let payload = payload.get(..header.payload_bytes as usize)?;
+    (header.kind == Kind::Fate).then_some(())?;
+    FateMessage::parse(payload, limits::WORLD_MAX)
+        .ok()
+        .map(|fate| fate.refusal)
+}
+
+/// 32 bytes fresh from the operating system.
+pub(crate) fn fresh_nonce() -> Result<[u8; 32], ProtocolError> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce)
+        .map_err(|_| Refusal::Local.error("the operating system gave no random bytes"))?;
+    Ok(nonce)
+}
+
+/// Send a handshake frame; it fits an empty send queue, or the connection is of no use.
+pub(crate) fn send_whole(socket: &Socket, frame: &[u8]) -> bool {
+    socket.send(frame) == Ok(frame.len())
+}

@@ -1,0 +1,518 @@
+//! From a listener and a key to a complete ring: handshakes, descriptions, roster, boundary links.
+//!
+//! One loop on the calling thread drives all handshakes; the control links that they end in are
+//! the control thread's at once. Loading and opening come later (`ring`).
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFd;
+use stagelink_proto::Refusal;
+use stagelink_proto::conversation::LinkEnd;
+use stagelink_proto::describe::Description;
+use stagelink_proto::error::ProtocolError;
+use stagelink_proto::fingerprint::Fingerprint;
+use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::handshake::{Acceptor, Linked, Links};
+use stagelink_proto::hello::{Link, OPTION_NO_CHECKSUM, Settings};
+use stagelink_proto::layout::Layout;
+use stagelink_proto::limits;
+use stagelink_proto::proof::Secret;
+use stagelink_proto::roster::Roster;
+
+use crate::accept::{Arrival, Reception};
+use crate::boundary::{Incoming, Outgoing};
+use crate::control::{Shared, broken, to_message};
+use crate::control_link::ControlLink;
+use crate::deadline::Deadline;
+use crate::dial::{Dial, DialFailure, never_answered};
+use crate::error::{Kind as ErrorKind, LinkError};
+use crate::members::Member;
+use crate::socket::{READ, Socket, poll};
+use crate::wait::Interrupt;
+
+/// How much later than its own deadline a linked follower gives up, so that the lead, which knows
+/// who is missing, speaks first.
+const FOLLOWER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the handshakes of one rank need.
+pub(crate) struct Boot<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) secret: Secret,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) own: Description,
+    pub(crate) checksums: bool,
+    pub(crate) deadline: Deadline,
+    pub(crate) interrupt: &'a dyn Interrupt,
+}
+
+/// What a complete ring agrees on.
+pub(crate) struct Agreed {
+    pub(crate) launch_id: [u8; 16],
+    /// What all stages together can do; known to the lead only.
+    pub(crate) layout: Option<Layout>,
+}
+
+impl Boot<'_> {
+    /// Rank 0: take every follower in, check and place them, close the ring.
+    pub(crate) fn lead(
+        &self,
+        listener: crate::listen::Listener,
+        launch_id: [u8; 16],
+    ) -> Result<Agreed, LinkError> {
+        let settings = self.settings(launch_id, u64::from(limits::PLAN_BYTES_MAX));
+        let acceptor = Acceptor::new(self.secret.clone(), settings, Links::Both);
+        let mut reception = Reception::new(listener.into_socket(), acceptor);
+        let mut dial = None;
+        let mut layout = None;
+        while !self.is_ring_complete() {
+            if self.deadline.is_over() {
+                return Err(self.condemn(self.never_joined(&reception)));
+            }
+            self.wait(Some(&reception), dial.as_ref())?;
+            self.receive_arrivals(&mut reception)?;
+            if layout.is_none() && self.shared.star().descriptions.len() == self.world() {
+                layout = Some(self.place_all()?);
+                dial = Some(self.dial_next(launch_id)?);
+            }
+            self.advance_dial(dial.as_mut())?;
+        }
+        Ok(Agreed { launch_id, layout })
+    }
+
+    /// Every other rank: find the lead, say what this stage is, get its place, close the ring.
+    pub(crate) fn follow(
+        &self,
+        listener: crate::listen::Listener,
+        lead: SocketAddr,
+        launch_id: [u8; 16],
+    ) -> Result<Agreed, LinkError> {
+        let launch_id = self.link_to_lead(lead, launch_id)?;
+        let settings = self.settings(launch_id, self.rows_bytes_max());
+        let acceptor = Acceptor::new(self.secret.clone(), settings, Links::Ring);
+        let mut reception = Reception::new(listener.into_socket(), acceptor);
+        let mut dial = None;
+        let patience = Deadline::after(self.deadline.remaining() + FOLLOWER_PATIENCE);
+        while !self.is_ring_complete() {
+            if patience.is_over() {
+                return Err(self.condemn(self.ring_incomplete(dial.as_ref(), &reception)));
+            }
+            self.wait(Some(&reception), dial.as_ref())?;
+            self.receive_arrivals(&mut reception)?;
+            if dial.is_none() {
+                let roster = self.shared.star().roster.clone();
+                if let Some(roster) = roster {
+                    self.learn(&roster);
+                    dial = Some(self.dial_next(launch_id)?);
+                }
+            }
+            self.advance_dial(dial.as_mut())?;
+        }
+        Ok(Agreed {
+            launch_id,
+            layout: None,
+        })
+    }
+
+    fn link_to_lead(&self, lead: SocketAddr, launch_id: [u8; 16]) -> Result<[u8; 16], LinkError> {
+        let address = Some(lead);
+        self.shared.members().put(Member {
+            rank: 0,
+            address,
+            ..Member::default()
+        });
+        let settings = self.settings(launch_id, u64::from(limits::PLAN_BYTES_MAX));
+        let mut dial = Dial::new(lead, self.secret.clone(), settings, Link::Control, 0);
+        let (linked, socket) = loop {
+            if self.deadline.is_over() {
+                return Err(never_answered(&dial, "rank 0", self.deadline).by(0));
+            }
+            self.wait(None, Some(&dial))?;
+            match dial.advance() {
+                Ok(Some(made)) => break made,
+                Ok(None) => {}
+                Err(failure) => return Err(self.dial_failed(failure, 0)),
+            }
+        };
+        let mut payload = Vec::new();
+        self.own
+            .encode(&mut payload)
+            .map_err(|error| own_fault(&error))?;
+        let now = self.shared.clock.now();
+        let mut link = ControlLink::new(socket, self.rules(), LinkEnd::FollowerControl, 0, now);
+        link.send(Kind::Describe, None, &payload)
+            .map_err(|error| own_fault(&error))?;
+        self.shared.star().links.push(link);
+        self.shared.kick.set();
+        Ok(linked.launch_id)
+    }
+
+    fn receive_arrivals(&self, reception: &mut Reception) -> Result<(), LinkError> {
+        let mut arrivals = Vec::new();
+        let is_free = |link, rank| match link {
+            Link::Control => self.shared.star().link(rank).is_none(),
+            Link::Ring => self.incoming_is_free(),
+        };
+        reception.advance(is_free, |arrival| arrivals.push(arrival));
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Linked(linked, socket) => self.arrived(&linked, socket),
+                // It is told why on its own connection; the ring goes on waiting.
+                Arrival::TurnedAway { rank, error } => {
+                    reception.strangers.turned_away(rank, &error)
+                }
+                Arrival::Refused {
+                    rank,
+                    address,
+                    error,
+                } => {
+                    return Err(self.condemn(refused(rank, address, &error)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn arrived(&self, linked: &Linked, socket: Socket) {
+        let rank = linked.peer.rank;
+        if linked.peer.link == Link::Ring {
+            let incoming = Incoming::new(socket, self.rules(), self.own.buffers);
+            if let Ok(mut place) = self.shared.incoming.lock() {
+                *place = Some(incoming);
+            }
+            return;
+        }
+        let address = socket.peer();
+        self.shared.members().put(Member {
+            rank,
+            address,
+            ..Member::default()
+        });
+        let now = self.shared.clock.now();
+        let link = ControlLink::new(socket, self.rules(), LinkEnd::LeadControl, rank, now);
+        self.shared.star().links.push(link);
+        self.shared.kick.set();
+    }
+
+    /// The lead has all descriptions: check them together and hand out the roster.
+    fn place_all(&self) -> Result<Layout, LinkError> {
+        let mut descriptions = self.shared.star().descriptions.clone();
+        descriptions.sort_by_key(|description| description.rank);
+        for description in &descriptions {
+            self.shared.members().put(member_of(description));
+        }
+        let agreed = Layout::agree(&descriptions, self.own.world).and_then(|layout| {
+            let mut payload = Vec::new();
+            Roster::of_descriptions(&descriptions)?.encode(&mut payload)?;
+            Ok((layout, payload))
+        });
+        let (layout, payload) = agreed.map_err(|error| self.condemn(self.misplaced(&error)))?;
+        let sent = self.shared.star().send_all(Kind::Roster, None, &payload);
+        sent.map_err(|(_, error)| self.condemn(own_fault(&error)))?;
+        Ok(layout)
+    }
+
+    fn misplaced(&self, error: &ProtocolError) -> LinkError {
+        let rank = error.rank.unwrap_or(0);
+        let text = format!("{}: {error}", self.shared.name(rank));
+        LinkError::new(ErrorKind::Refused, error.refusal, text)
+            .by(rank)
+            .during("join")
+    }
+
+    fn learn(&self, roster: &Roster) {
+        for (rank, place) in (0_u32..).zip(roster.members()) {
+            let ip = place.address.parse().ok();
+            self.shared.members().put(Member {
+                rank,
+                first: place.first,
+                end: place.end,
+                host: place.host.clone(),
+                address: ip.map(|ip| SocketAddr::new(ip, place.port)),
+                ..Member::default()
+            });
+        }
+    }
+
+    fn dial_next(&self, launch_id: [u8; 16]) -> Result<Dial, LinkError> {
+        let rank = self.next_rank();
+        let address = self
+            .shared
+            .members()
+            .get(rank)
+            .and_then(|member| member.address);
+        let address = address.ok_or_else(|| {
+            let error = Refusal::BadAddress.error("expected the next rank's address");
+            self.condemn(broken(
+                &self.shared.name(rank),
+                rank,
+                &error,
+                "in the roster",
+            ))
+        })?;
+        let settings = self.settings(launch_id, self.rows_bytes_max());
+        Ok(Dial::new(
+            address,
+            self.secret.clone(),
+            settings,
+            Link::Ring,
+            rank,
+        ))
+    }
+
+    fn advance_dial(&self, dial: Option<&mut Dial>) -> Result<(), LinkError> {
+        let Some(dial) = dial.filter(|_| self.outgoing_is_free()) else {
+            return Ok(());
+        };
+        match dial.advance() {
+            Ok(None) => Ok(()),
+            Ok(Some((_, socket))) => {
+                let link = Outgoing::new(socket, self.rules(), self.own.buffers);
+                if let Ok(mut place) = self.shared.outgoing.lock() {
+                    *place = Some(link);
+                }
+                Ok(())
+            }
+            Err(failure) => Err(self.condemn(self.dial_failed(failure, self.next_rank()))),
+        }
+    }
+
+    fn dial_failed(&self, failure: DialFailure, rank: u32) -> LinkError {
+        let DialFailure { not_linked, socket } = failure;
+        let error = &not_linked.error;
+        let name = self.shared.name(rank);
+        let text = match (error.refusal, &not_linked.text) {
+            (Refusal::Key, _) => format!(
+                "{name} closed the connection after this rank's proof: the two key files differ"
+            ),
+            (refusal, Some(_)) if (40..=48).contains(&refusal.number()) => {
+                let (meaning, hint) = (refusal.meaning(), hint(refusal));
+                format!("{name} refused this rank: {refusal}: {meaning}; {hint}")
+            }
+            (refusal, Some(text)) => {
+                format!(
+                    "{name} refused this rank: {refusal}: {text}; {}",
+                    hint(refusal)
+                )
+            }
+            (refusal, None) => format!("{name}: {error}; {}", hint(refusal)),
+        };
+        let fault = LinkError::new(ErrorKind::Refused, error.refusal, text)
+            .by(rank)
+            .during("join");
+        if not_linked.fate_due {
+            self.tell(&socket, &fault);
+        }
+        fault
+    }
+
+    /// One fate frame on a connection that is not linked; sequence 2 follows the handshake's 0, 1.
+    fn tell(&self, socket: &Socket, fault: &LinkError) {
+        let mut payload = Vec::new();
+        to_message(fault, self.own.rank, self.own.world).encode(&mut payload);
+        if let Ok(header) = Header::for_payload(Kind::Fate, 2, 0, &payload, self.checksums) {
+            let mut frame = header.encode().to_vec();
+            frame.extend_from_slice(&payload);
+            // It is a courtesy: the refusal stands without it.
+            let _ = socket.send(&frame);
+        }
+        socket.finish();
+    }
+
+    fn wait(&self, reception: Option<&Reception>, dial: Option<&Dial>) -> Result<(), LinkError> {
+        self.shared.fate.check()?;
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.shared.fate.as_fd(), READ),
+            PollFd::from_borrowed_fd(self.shared.news.as_fd(), READ),
+        ];
+        if let Some(reception) = reception {
+            fds.extend(
+                reception
+                    .descriptors()
+                    .map(|fd| PollFd::from_borrowed_fd(fd, READ)),
+            );
+        }
+        let mut patience = self.deadline.slice().max(Duration::from_millis(1));
+        if let Some(dial) = dial.filter(|_| self.outgoing_is_free()) {
+            patience = patience.min(dial.patience());
+            fds.extend(
+                dial.interest()
+                    .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)),
+            );
+        }
+        // A poll that fails is tried again after the checks; the deadline bounds it.
+        let _ = poll(&mut fds, patience);
+        self.shared.news.clear();
+        self.shared.fate.check()?;
+        if self.interrupt.is_pending() {
+            Err(LinkError::interrupted())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Make `error` the fate of the ring, unless there is one already.
+    fn condemn(&self, error: LinkError) -> LinkError {
+        self.shared.fate.set(error.during("join")).clone()
+    }
+
+    fn never_joined(&self, reception: &Reception) -> LinkError {
+        let seconds = self.deadline.seconds();
+        let strangers = reception.strangers.summary();
+        let star = self.shared.star();
+        let missing: Vec<u32> = (1..self.own.world)
+            .filter(|rank| star.descriptions.iter().all(|other| other.rank != *rank))
+            .collect();
+        drop(star);
+        let (culprit, what) = match missing.as_slice() {
+            [] => {
+                let last = self.own.world - 1;
+                (
+                    last,
+                    format!("{} did not close the ring", self.shared.name(last)),
+                )
+            }
+            [rank] => (*rank, format!("rank {rank} never joined")),
+            [first, ..] => {
+                let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                (*first, format!("ranks {} never joined", all.join(", ")))
+            }
+        };
+        let text = format!("{what} within {seconds} s{strangers}");
+        LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
+            .by(culprit)
+            .after_seconds(seconds)
+    }
+
+    fn ring_incomplete(&self, dial: Option<&Dial>, reception: &Reception) -> LinkError {
+        let seconds = self.deadline.seconds();
+        let strangers = reception.strangers.summary();
+        match dial {
+            Some(dial) if self.outgoing_is_free() => {
+                let rank = self.next_rank();
+                never_answered(dial, &format!("rank {rank}"), self.deadline).by(rank)
+            }
+            Some(_) => {
+                let rank = (self.own.rank + self.own.world - 1) % self.own.world;
+                let name = self.shared.name(rank);
+                let text = format!("{name} did not dial this rank within {seconds} s{strangers}");
+                LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
+                    .by(rank)
+                    .after_seconds(seconds)
+            }
+            None => {
+                let name = self.shared.name(0);
+                let text = format!(
+                    "{name} is there, but not every rank joined it within {seconds} s{strangers}"
+                );
+                LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
+                    .after_seconds(seconds)
+            }
+        }
+    }
+
+    fn settings(&self, launch_id: [u8; 16], payload_need: u64) -> Settings {
+        let own = &self.own;
+        let mut settings = Settings::new(own.rank, own.world, self.fingerprint.clone());
+        settings.options = if self.checksums {
+            0
+        } else {
+            OPTION_NO_CHECKSUM
+        };
+        settings.launch_id = launch_id;
+        settings.payload_need = payload_need;
+        settings
+    }
+
+    fn rows_bytes_max(&self) -> u64 {
+        let taps = self.own.draft_width > 0;
+        self.own
+            .rows_format()
+            .payload_bytes(self.own.rows_max, taps)
+    }
+
+    fn rules(&self) -> FrameRules {
+        FrameRules {
+            checksums: self.checksums,
+            ..FrameRules::default()
+        }
+    }
+
+    fn world(&self) -> usize {
+        self.own.world as usize
+    }
+
+    fn next_rank(&self) -> u32 {
+        (self.own.rank + 1) % self.own.world
+    }
+
+    fn incoming_is_free(&self) -> bool {
+        self.shared.incoming.lock().is_ok_and(|link| link.is_none())
+    }
+
+    fn outgoing_is_free(&self) -> bool {
+        self.shared.outgoing.lock().is_ok_and(|link| link.is_none())
+    }
+
+    fn is_ring_complete(&self) -> bool {
+        !self.incoming_is_free() && !self.outgoing_is_free()
+    }
+}
+
+/// A rank's facts as its description tells them.
+pub(crate) fn member_of(description: &Description) -> Member {
+    let ip = description.address.parse().ok();
+    Member {
+        rank: description.rank,
+        first: description.first,
+        end: description.end,
+        host: description.host.clone(),
+        address: ip.map(|ip| SocketAddr::new(ip, description.port)),
+        backend: description.backend.clone(),
+        device: description.device.clone(),
+        process: description.process,
+        weight_bytes: description.weight_bytes,
+    }
+}
+
+/// Something of ours that the protocol forbids.
+pub(crate) fn own_fault(error: &ProtocolError) -> LinkError {
+    LinkError::new(ErrorKind::LocalProtocol, error.refusal, error.to_string())
+}
+
+fn refused(rank: u32, address: Option<SocketAddr>, error: &ProtocolError) -> LinkError {
+    let from = address
+        .map(|address| format!(" ({})", address.ip()))
+        .unwrap_or_default();
+    let text = format!(
+        "rank {rank}{from} was refused: {error}; {}",
+        hint(error.refusal)
+    );
+    LinkError::new(ErrorKind::Refused, error.refusal, text).by(rank)
+}
+
+/// What a person should do about a refusal at boot.
+fn hint(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::World => "start every rank with the same number of stages",
+        Refusal::RankTaken => "give every process a rank of its own",
+        Refusal::Rank | Refusal::PeerRank => "check the ranks that the processes were started with",
+        Refusal::Launch => "it is of an earlier start; start all ranks anew",
+        Refusal::Options => "set the payload checksum alike on every rank",
+        Refusal::FingerprintConfig | Refusal::FingerprintTensors => {
+            "give every rank the same checkpoint"
+        }
+        Refusal::FingerprintTokenizer | Refusal::FingerprintTemplate => {
+            "give every rank the same tokenizer and chat template"
+        }
+        Refusal::FingerprintDtype => "give every rank the same dtype",
+        Refusal::FingerprintPlacement => "give every rank the same --layers or --stages",
+        Refusal::FingerprintVersions | Refusal::Protocol => {
+            "install the same release on every rank"
+        }
+        Refusal::FingerprintShapes => "give every rank the same context, streams and rows",
+        _ => "start every rank with the same settings",
+    }
+}

@@ -1,0 +1,188 @@
+//! One control link: messages out, messages in, and what its peer was last heard of.
+//!
+//! It judges bytes and order only; what a message leads to is decided in `control`.
+
+use std::time::Duration;
+
+use stagelink_proto::cancel::Cancel;
+use stagelink_proto::conversation::{Conversation, LinkEnd, LinkState};
+use stagelink_proto::describe::Description;
+use stagelink_proto::error::{ProtocolError, Refusal};
+use stagelink_proto::fate::Fate as FateMessage;
+use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::keepalive::Watch;
+use stagelink_proto::open::Open;
+use stagelink_proto::plan::{Plan, PlanBounds};
+use stagelink_proto::progress::Progress;
+use stagelink_proto::ready::Ready;
+use stagelink_proto::roster::Roster;
+
+use crate::connection::{Connection, Fill};
+use crate::socket::Socket;
+
+/// What a reader of payloads must know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) world: u32,
+    pub(crate) layers: u32,
+    pub(crate) bounds: PlanBounds,
+}
+
+/// A message that arrived, parsed.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Describe(Box<Description>),
+    Roster(Roster),
+    Ready(Ready),
+    Open(Open),
+    Plan(u64, Box<Plan>),
+    Progress,
+    Cancel,
+    Fate(FateMessage),
+    Bye,
+}
+
+/// A control link whose handshake is made.
+#[derive(Debug)]
+pub(crate) struct ControlLink {
+    /// The other end's rank.
+    pub(crate) rank: u32,
+    pub(crate) connection: Connection,
+    conversation: Conversation,
+    checksums: bool,
+    /// When a frame was last heard.
+    pub(crate) heard: Duration,
+    last: Option<Progress>,
+    watch: Watch,
+    /// The other side has closed, after a bye.
+    pub(crate) is_gone: bool,
+}
+
+impl ControlLink {
+    pub(crate) fn new(
+        socket: Socket,
+        rules: FrameRules,
+        end: LinkEnd,
+        rank: u32,
+        now: Duration,
+    ) -> Self {
+        Self {
+            rank,
+            connection: Connection::new(socket, rules),
+            conversation: Conversation::new(end),
+            checksums: rules.checksums,
+            heard: now,
+            last: None,
+            watch: Watch::new(now),
+            is_gone: false,
+        }
+    }
+
+    pub(crate) fn state(&self) -> LinkState {
+        self.conversation.state()
+    }
+
+    /// Queue one message and send what fits.
+    ///
+    /// Errors: `local` where it may not be sent now, or where the peer has left 16 MiB unread.
+    pub(crate) fn send(
+        &mut self,
+        kind: Kind,
+        round: Option<u64>,
+        payload: &[u8],
+    ) -> Result<(), ProtocolError> {
+        let sequence = self.conversation.send(kind, round)?;
+        let header = Header::for_payload(kind, sequence, 0, payload, self.checksums)?;
+        if !self.connection.push(&header, payload) {
+            return Err(Refusal::Silent.error("expected a peer that reads its control link"));
+        }
+        self.connection.flush();
+        Ok(())
+    }
+
+    /// Both ends agreed on the first round.
+    pub(crate) fn opened(&mut self, first_round: u64) {
+        self.conversation.opened(first_round);
+    }
+
+    /// Read what is there and hand on every whole message; true when the peer has closed.
+    pub(crate) fn read(
+        &mut self,
+        now: Duration,
+        reading: &Reading,
+        mut take: impl FnMut(Message),
+    ) -> Result<bool, ProtocolError> {
+        let fill = self.connection.fill();
+        while let Some((header, payload)) = self.connection.next_frame()? {
+            self.heard = now;
+            self.conversation.receive(&header)?;
+            let message = parse(&header, payload, self.rank, reading)?;
+            match message {
+                Parsed::Message(Message::Open(open)) => {
+                    self.conversation.opened(open.first_round());
+                    take(Message::Open(open));
+                }
+                Parsed::Message(message) => take(message),
+                Parsed::Progress(progress) => {
+                    self.note(progress, now)?;
+                    take(Message::Progress);
+                }
+            }
+        }
+        Ok(fill == Fill::Closed)
+    }
+
+    /// `computing round 812`, as last told.
+    pub(crate) fn last_seen(&self) -> String {
+        self.last.map_or_else(
+            || "never heard of".to_owned(),
+            |last| crate::activity::describe(last.phase, last.round),
+        )
+    }
+
+    /// How long the counter may stand still, where it has stood still for longer.
+    pub(crate) fn stalled(&self, now: Duration) -> Option<Duration> {
+        self.watch.check(now).err()?;
+        self.last?.busy_limit()
+    }
+
+    fn note(&mut self, progress: Progress, now: Duration) -> Result<(), ProtocolError> {
+        self.watch.report(&progress, now)?;
+        self.last = Some(progress);
+        Ok(())
+    }
+}
+
+enum Parsed {
+    Message(Message),
+    Progress(Progress),
+}
+
+fn parse(
+    header: &Header,
+    payload: &[u8],
+    rank: u32,
+    reading: &Reading,
+) -> Result<Parsed, ProtocolError> {
+    let message = match header.kind {
+        Kind::Progress => return Progress::parse(payload, rank).map(Parsed::Progress),
+        Kind::Describe => Message::Describe(Box::new(Description::parse_of(
+            payload,
+            rank,
+            reading.world,
+        )?)),
+        Kind::Roster => Message::Roster(Roster::parse(payload, reading.world, reading.layers)?),
+        Kind::Ready => Message::Ready(Ready::parse(payload, rank)?),
+        Kind::Open => Message::Open(Open::parse(payload)?),
+        Kind::Plan => {
+            let plan = Plan::parse(payload, &reading.bounds)?;
+            Message::Plan(header.sequence, Box::new(plan))
+        }
+        Kind::Cancel => Cancel::parse(payload).map(|_| Message::Cancel)?,
+        Kind::Fate => Message::Fate(FateMessage::parse(payload, reading.world)?),
+        Kind::Bye => Message::Bye,
+        // The state table has refused every other kind.
+        _ => return Err(Refusal::UnexpectedKind.error("expected a message of a control link")),
+    };
+    Ok(Parsed::Message(message))
+}

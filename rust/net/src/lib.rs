@@ -1,0 +1,31 @@
+//! Sockets, threads and memory of a stagelink ring: it waits and sends what stagelink-proto decides.
+//! It knows no Python, no model and no engine.
+//!
+//! Two threads of a process use this crate. The calling thread joins the ring, sends plans, and moves
+//! rows by driving the boundary sockets itself; it waits for its neighbours' rows, for plans, and for
+//! signals of its caller. The control thread hears every control link, sends keep-alives, judges
+//! who is silent or stuck, and tells the ring's fate; it waits for none of them longer than a slice.
+
+mod accept;
+mod activity;
+pub mod address;
+mod boot;
+mod boundary;
+pub mod buffers;
+pub mod connection;
+mod control;
+mod control_link;
+pub mod deadline;
+mod dial;
+pub mod error;
+mod fate;
+pub mod join;
+pub mod key_file;
+pub mod lent;
+pub mod listen;
+pub mod members;
+mod plans;
+pub mod ring;
+mod socket;
+pub mod wait;
+mod wake;

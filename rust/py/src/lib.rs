@@ -1,0 +1,48 @@
+//! The Python module `stagelink._native`: a table of contents over stagelink-net and stagelink-proto.
+//! It converts and releases the interpreter lock; it decides and waits for nothing itself.
+
+mod buffer;
+mod codec;
+mod description;
+mod errors;
+mod listener;
+mod plan;
+mod ring;
+
+/// The link, its messages and its buffers.
+#[pyo3::pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::buffer::RowsBuffer;
+    #[pymodule_export]
+    use crate::codec::{check_key_file, decode_frame, encode_frame, refusal_codes, run_vector};
+    #[pymodule_export]
+    use crate::description::Description;
+    #[pymodule_export]
+    use crate::listener::Listener;
+    #[pymodule_export]
+    use crate::plan::Plan;
+    #[pymodule_export]
+    use crate::ring::Ring;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        let names = [
+            "Description",
+            "Listener",
+            "Plan",
+            "Ring",
+            "RowsBuffer",
+            "__version__",
+            "check_key_file",
+            "decode_frame",
+            "encode_frame",
+            "refusal_codes",
+            "run_vector",
+        ];
+        module.add("__all__", names.to_vec())
+    }
+}

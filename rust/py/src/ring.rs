@@ -1,0 +1,311 @@
+//! `Ring`: every call releases the interpreter lock, waits in stagelink-net, and looks for signals
+//! between the slices of its wait.
+//!
+//! It keeps no state of its own.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use stagelink_net::error::{Kind, LinkError};
+use stagelink_net::join::Settings;
+use stagelink_net::members::Member;
+use stagelink_net::ring::Ring as Inside;
+use stagelink_net::wait::{Interrupt, Strategy};
+use stagelink_proto::Refusal;
+use stagelink_proto::progress::Phase;
+use stagelink_proto::ready::Ready;
+
+use crate::buffer::Export;
+use crate::description::Description;
+use crate::errors;
+use crate::listener::Listener;
+use crate::plan::Plan;
+
+/// The longest that a number of seconds may mean, so that it fits a duration.
+const SECONDS_MAX: f64 = 86_400.0 * 365.0;
+
+/// One rank's end of the ring: made by ``join``, ended by ``close`` or by the first failure of any rank.
+#[pyclass(frozen, module = "stagelink._native")]
+pub(crate) struct Ring {
+    inside: Inside,
+}
+
+/// Asks Python for pending signals, and keeps what their handler raised.
+#[derive(Default)]
+struct Signals {
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Interrupt for Signals {
+    fn is_pending(&self) -> bool {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(raised) => {
+                *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
+                true
+            }
+        })
+    }
+}
+
+impl Signals {
+    /// Run `call` without the interpreter lock and turn its error into an exception.
+    fn wait<T: Send>(
+        py: Python<'_>,
+        call: impl FnOnce(&Self) -> Result<T, LinkError> + Send,
+    ) -> PyResult<T> {
+        let signals = Self::default();
+        py.detach(|| call(&signals)).map_err(|error| {
+            let raised = signals
+                .raised
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            match raised {
+                Some(raised) if error.kind == Kind::Interrupted => raised,
+                _ => errors::to_python(py, &error),
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Ring {
+    /// Steps 1 to 5 of docs/protocol.md 5: handshakes, descriptions, roster, boundary links.
+    #[staticmethod]
+    #[pyo3(signature = (*, listener, lead, key_file, launch_id, fields, description,
+        join_seconds = 30.0, keepalive_seconds = 2.0, silent_intervals = 3, wait = "block",
+        checksum = true))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments, one for each setting"
+    )]
+    fn join(
+        py: Python<'_>,
+        listener: &Listener,
+        lead: Option<String>,
+        key_file: String,
+        launch_id: Option<[u8; 16]>,
+        fields: [[u8; 32]; 8],
+        description: &Description,
+        join_seconds: f64,
+        keepalive_seconds: f64,
+        silent_intervals: u32,
+        wait: &str,
+        checksum: bool,
+    ) -> PyResult<Self> {
+        let strategy = match wait {
+            "block" => Ok(Strategy::Block),
+            "spin" => Ok(Strategy::Spin),
+            other => Err(LinkError::config(
+                "wait",
+                format!("wait strategy {other:?} is unknown, expected \"block\" or \"spin\""),
+            )),
+        };
+        let strategy = strategy.map_err(|error| errors::to_python(py, &error))?;
+        let settings = Settings {
+            listener: listener
+                .take()
+                .map_err(|error| errors::to_python(py, &error))?,
+            lead,
+            key_file,
+            launch_id,
+            fields,
+            description: description.inside(),
+            join_limit: seconds(join_seconds),
+            keepalive: seconds(keepalive_seconds),
+            silent_intervals,
+            strategy,
+            checksums: checksum,
+        };
+        let inside = Signals::wait(py, |signals| Inside::join(settings, signals))?;
+        Ok(Self { inside })
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inside.rank()
+    }
+
+    #[getter]
+    fn world(&self) -> u32 {
+        self.inside.world()
+    }
+
+    #[getter]
+    fn launch_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inside.launch_id())
+    }
+
+    /// Per rank: rank, first, end, host, address; on rank 0 also backend, device, process, weight_bytes.
+    #[getter]
+    fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let is_lead = self.inside.rank() == 0;
+        let members = self.inside.members();
+        let shown: PyResult<Vec<_>> = members
+            .iter()
+            .map(|member| member_dict(py, member, is_lead))
+            .collect();
+        PyList::new(py, shown?)
+    }
+
+    /// Tell that this stage is loaded; returns when rank 0 has opened the ring.
+    #[pyo3(signature = (*, load_ms, bytes_held, bytes_read, seconds))]
+    fn ready(
+        &self,
+        py: Python<'_>,
+        load_ms: u32,
+        bytes_held: u64,
+        bytes_read: u64,
+        seconds: f64,
+    ) -> PyResult<()> {
+        let ready = Ready {
+            rank: self.inside.rank(),
+            load_ms,
+            tensor_bytes_held: bytes_held,
+            tensor_bytes_read: bytes_read,
+        };
+        let limit = self::seconds(seconds);
+        Signals::wait(py, |signals| self.inside.ready(ready, limit, signals))
+    }
+
+    /// Rank 0, after ``ready``: per follower rank, load_ms, bytes_held, bytes_read.
+    #[getter]
+    fn readies<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let all = PyList::empty(py);
+        for ready in self.inside.readies() {
+            let one = PyDict::new(py);
+            one.set_item("rank", ready.rank)?;
+            one.set_item("load_ms", ready.load_ms)?;
+            one.set_item("bytes_held", ready.tensor_bytes_held)?;
+            one.set_item("bytes_read", ready.tensor_bytes_read)?;
+            all.append(one)?;
+        }
+        Ok(all)
+    }
+
+    /// Note what the engine does; every call moves the progress counter.
+    #[pyo3(signature = (phase, *, round = 0, busy_limit_seconds = 0.0, done = 0))]
+    fn progress(
+        &self,
+        py: Python<'_>,
+        phase: &str,
+        round: u64,
+        busy_limit_seconds: f64,
+        done: u64,
+    ) -> PyResult<()> {
+        let phase = Phase::from_name(phase).map_err(|error| errors::local(py, &error))?;
+        self.inside
+            .progress(phase, round, seconds(busy_limit_seconds), done);
+        Ok(())
+    }
+
+    /// Rank 0: admit the plan against the streams, send it to every follower, return its round.
+    fn send_plan(&self, py: Python<'_>, plan: &Plan) -> PyResult<u64> {
+        Signals::wait(py, |_| self.inside.send_plan(plan.inside()))
+    }
+
+    /// Follower: the next plan with streams and its round; ``None`` after rank 0's bye.
+    fn receive_plan(&self, py: Python<'_>) -> PyResult<Option<(u64, Plan)>> {
+        let received = Signals::wait(py, |signals| self.inside.receive_plan(signals))?;
+        Ok(received.map(|(round, plan)| (round, Plan::of(*plan))))
+    }
+
+    /// Send the round's rows to the next rank: header and rows in one vectored write.
+    fn send_rows(&self, py: Python<'_>, round: u64, rows: &Bound<'_, PyAny>) -> PyResult<()> {
+        let rows = Export::new(rows, false)?;
+        let lent = rows.lend();
+        Signals::wait(py, |signals| self.inside.send_rows(round, lent, signals))
+    }
+
+    /// Receive the round's rows from the previous rank into the writable buffer; returns the row count.
+    fn receive_rows(&self, py: Python<'_>, round: u64, rows: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let mut rows = Export::new(rows, true)?;
+        let lent = rows.lend_mut();
+        Signals::wait(py, |signals| self.inside.receive_rows(round, lent, signals))
+    }
+
+    /// ``send_rows`` then ``receive_rows`` in one call: one hop of a decode step.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        round: u64,
+        rows_out: &Bound<'_, PyAny>,
+        rows_in: &Bound<'_, PyAny>,
+    ) -> PyResult<u32> {
+        let (rows_out, mut rows_in) = (Export::new(rows_out, false)?, Export::new(rows_in, true)?);
+        let (lent_out, lent_in) = (rows_out.lend(), rows_in.lend_mut());
+        Signals::wait(py, |signals| {
+            self.inside.exchange(round, lent_out, lent_in, signals)
+        })
+    }
+
+    /// Counters since ``join``: bytes and frames sent and received, seconds waited, per link.
+    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for peer in self.inside.figures() {
+            let one = PyDict::new(py);
+            one.set_item("rank", peer.rank)?;
+            one.set_item("bytes_sent", peer.figures.bytes_sent)?;
+            one.set_item("bytes_received", peer.figures.bytes_received)?;
+            one.set_item("frames_sent", peer.figures.frames_sent)?;
+            one.set_item("frames_received", peer.figures.frames_received)?;
+            one.set_item("seconds_waited", peer.figures.seconds_waited)?;
+            all.set_item(format!("{}_{}", peer.link, peer.rank), one)?;
+        }
+        Ok(all)
+    }
+
+    /// End the ring for every rank, this rank being the culprit; ``reason`` is a refusal code.
+    fn fail(&self, py: Python<'_>, reason: &str, text: &str) -> PyResult<()> {
+        let refusal = Refusal::from_name(reason).ok_or_else(|| {
+            let text = format!("reason {reason:?} is no refusal code of docs/protocol.md 9");
+            errors::to_python(
+                py,
+                &LinkError::new(Kind::LocalProtocol, Refusal::Local, text),
+            )
+        })?;
+        py.detach(|| self.inside.fail(refusal, text));
+        Ok(())
+    }
+
+    /// Orderly end: rank 0 says bye to all, a follower answers; does nothing after a failure or twice.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inside.close());
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Ring(rank={}, world={})",
+            self.inside.rank(),
+            self.inside.world()
+        )
+    }
+}
+
+fn member_dict<'py>(
+    py: Python<'py>,
+    member: &Member,
+    is_lead: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shown = PyDict::new(py);
+    shown.set_item("rank", member.rank)?;
+    shown.set_item("first", member.first)?;
+    shown.set_item("end", member.end)?;
+    shown.set_item("host", &member.host)?;
+    shown.set_item("address", member.address.map(|address| address.to_string()))?;
+    if is_lead {
+        shown.set_item("backend", &member.backend)?;
+        shown.set_item("device", &member.device)?;
+        shown.set_item("process", member.process)?;
+        shown.set_item("weight_bytes", member.weight_bytes)?;
+    }
+    Ok(shown)
+}
+
+fn seconds(value: f64) -> Duration {
+    // A number that is none, or is negative, means no time at all.
+    Duration::try_from_secs_f64(value.clamp(0.0, SECONDS_MAX)).unwrap_or_default()
+}
