@@ -1,0 +1,251 @@
+"""Types of the Rust extension: the link, its messages and its buffers.
+
+Errors are the classes of ``stagelink.errors``; every wait lets other Python threads run and ends at a deadline.
+"""
+
+from collections.abc import Buffer, Sequence
+from typing import Any, final
+
+__all__ = [
+    "Description",
+    "Listener",
+    "Plan",
+    "Ring",
+    "RowsBuffer",
+    "__version__",
+    "check_key_file",
+    "decode_frame",
+    "encode_frame",
+    "refusal_codes",
+    "run_vector",
+]
+
+__version__: str
+
+def refusal_codes() -> dict[str, int]:
+    """Every refusal code of docs/protocol.md 9, name to number."""
+
+def check_key_file(path: str) -> None:
+    """Raise ``ConfigError`` unless ``path`` may be used as a key file (32 bytes, owner, mode, no symlink)."""
+
+def decode_frame(data: bytes) -> dict[str, Any]:
+    """Parse one whole frame after the handshake: ``kind`` (name), header fields, and ``value``: the payload's fields.
+
+    Only rules that need no state are checked. Raises ``PeerProtocolError`` with the rule's code as ``reason``.
+    """
+
+def encode_frame(
+    kind: str, sequence: int, count: int, payload: bytes, checksum: bool = True
+) -> bytes:
+    """A header with the right checksums, and the payload; ``LocalProtocolError`` for an unknown kind or size."""
+
+def run_vector(vector: dict[str, Any], files: dict[str, bytes]) -> str | None:
+    """Judge one entry of tests/vectors/manifest.json: the refusal's name, or ``None`` where the bytes are accepted."""
+
+@final
+class Plan:
+    """One round's plan (docs/protocol.md 6.7) as columns, one element an entry; immutable."""
+
+    def __new__(
+        cls,
+        *,
+        ids: Sequence[int],
+        ops: Sequence[int],
+        firsts: Sequence[int],
+        rows: Sequence[int],
+        accepted: Sequence[int],
+        generations: Sequence[int],
+        returns: Sequence[int],
+        resumes: Sequence[int] | None = None,
+        cuts: Sequence[int] = (),
+        token_ids: Sequence[int] | None = None,
+        cache_keys: Sequence[bytes] | None = None,
+        tap_sums: bool = False,
+    ) -> Plan:
+        """Check every stateless rule of section 6.7; raises ``LocalProtocolError`` with the rule's code."""
+
+    @staticmethod
+    def parse(payload: bytes) -> Plan:
+        """Parse a plan frame's payload; raises ``PeerProtocolError``."""
+
+    def encode(self) -> bytes:
+        """The payload's bytes."""
+
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+    @property
+    def ops(self) -> tuple[int, ...]: ...
+    @property
+    def firsts(self) -> tuple[int, ...]: ...
+    @property
+    def rows(self) -> tuple[int, ...]: ...
+    @property
+    def accepted(self) -> tuple[int, ...]: ...
+    @property
+    def resumes(self) -> tuple[int, ...]: ...
+    @property
+    def generations(self) -> tuple[int, ...]: ...
+    @property
+    def returns(self) -> tuple[int, ...]:
+        """Per entry 1 all, 2 last, 3 none."""
+
+    @property
+    def cuts(self) -> tuple[int, ...]: ...
+    @property
+    def token_ids(self) -> tuple[int, ...] | None: ...
+    @property
+    def cache_keys(self) -> tuple[bytes, ...] | None: ...
+    @property
+    def tap_sums(self) -> bool: ...
+    @property
+    def rows_total(self) -> int: ...
+    @property
+    def rows_returned(self) -> int: ...
+    @property
+    def returned_offsets(self) -> tuple[int, ...]:
+        """Row offsets in the round of the rows that return, ascending."""
+
+@final
+class Description:
+    """What a stage says of itself at boot (docs/protocol.md 6.1), without its address; immutable."""
+
+    def __new__(
+        cls,
+        *,
+        rank: int,
+        world: int,
+        first: int,
+        end: int,
+        layers: int,
+        width: int,
+        planes: int,
+        row_dtype: str,
+        kv_dtype: str,
+        chunk_rows: int,
+        rows_max: int,
+        streams_max: int,
+        context: int,
+        states: int,
+        kv_rows: int,
+        weight_bytes: int,
+        engine_version: str,
+        backend: str,
+        device: str,
+        host: str,
+        buffers: int = 2,
+        rounds_in_flight_max: int = 1,
+        batch_invariant: bool = False,
+    ) -> Description:
+        """Check every limit; raises ``LocalProtocolError`` with the rule's code."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+@final
+class RowsBuffer:
+    """Zeroed host memory for rows, 64-byte aligned, writable through the buffer protocol (format ``B``)."""
+
+    def __new__(cls, size: int) -> RowsBuffer:
+        """Allocate ``size`` bytes, at most 1 GiB."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Listener:
+    """A bound listening socket; refuses a wildcard, a foreign or a taken address with ``ConfigError``."""
+
+    def __new__(cls, address: str) -> Listener:
+        """Bind ``host:port`` or ``[v6]:port``; port 0 lets the kernel choose."""
+
+    @property
+    def address(self) -> str:
+        """The address that was really bound, ``host:port``."""
+
+@final
+class Ring:
+    """One rank's end of the ring: made by ``join``, ended by ``close`` or by the first failure of any rank."""
+
+    @staticmethod
+    def join(
+        *,
+        listener: Listener,
+        lead: str | None,
+        key_file: str,
+        launch_id: bytes | None,
+        fields: Sequence[bytes],
+        description: Description,
+        join_seconds: float = 30.0,
+        keepalive_seconds: float = 2.0,
+        silent_intervals: int = 3,
+        wait: str = "block",
+        checksum: bool = True,
+    ) -> Ring:
+        """Steps 1 to 5 of docs/protocol.md 5: handshakes, descriptions, roster, boundary links.
+
+        Args:
+            listener: Used up by the call; closed when the ring is complete.
+            lead: Rank 0's address on a follower, ``None`` on rank 0.
+            key_file: Path of the 32-byte key.
+            launch_id: 16 bytes. On rank 0 ``None`` makes a random one; on a follower ``None`` learns it.
+            fields: The eight field digests of the fingerprint, 32 bytes each.
+            description: What this stage is; its rank and world are the link's.
+            join_seconds: Absolute limit of the whole call.
+            keepalive_seconds: Keep-alive interval, rank 0's is told to all in the open message.
+            silent_intervals: Silent intervals that end the ring.
+            wait: ``"block"`` sleeps in poll, ``"spin"`` reads again and again.
+            checksum: ``False`` on every rank leaves out the payload checksums.
+        """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def launch_id(self) -> bytes: ...
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """Per rank: rank, first, end, host, address; on rank 0 also backend, device, process, weight_bytes."""
+
+    def ready(self, *, load_ms: int, bytes_held: int, bytes_read: int, seconds: float) -> None:
+        """Tell that this stage is loaded; returns when rank 0 has opened the ring, at most ``seconds`` later."""
+
+    @property
+    def readies(self) -> list[dict[str, int]]:
+        """Rank 0, after ``ready``: per follower rank, load_ms, bytes_held, bytes_read."""
+
+    def progress(
+        self, phase: str, *, round: int = 0, busy_limit_seconds: float = 0.0, done: int = 0
+    ) -> None:
+        """Note what the engine does; every call moves the progress counter. A keep-alive carries it."""
+
+    def send_plan(self, plan: Plan) -> int:
+        """Rank 0: admit the plan against the streams, send it to every follower, return its round number."""
+
+    def receive_plan(self) -> tuple[int, Plan] | None:
+        """Follower: the next plan with streams and its round; ``None`` after rank 0's bye."""
+
+    def send_rows(self, round: int, rows: Buffer) -> None:
+        """Send the round's rows to the next rank: header and rows in one vectored write.
+
+        The buffer's first bytes are sent, as many as the plan says; ``LocalProtocolError`` where it is too small.
+        """
+
+    def receive_rows(self, round: int, rows: Buffer) -> int:
+        """Receive the round's rows from the previous rank into the writable buffer; returns the row count."""
+
+    def exchange(self, round: int, rows_out: Buffer, rows_in: Buffer) -> int:
+        """``send_rows`` then ``receive_rows`` in one call: one hop of a decode step."""
+
+    def figures(self) -> dict[str, Any]:
+        """Counters since ``join``: bytes and frames sent and received, seconds waited, per link."""
+
+    def fail(self, reason: str, text: str) -> None:
+        """End the ring for every rank, this rank being the culprit; ``reason`` is a refusal code (``engine``)."""
+
+    def close(self) -> None:
+        """Orderly end: rank 0 says bye to all, a follower answers; does nothing after a failure or twice."""
