@@ -5,11 +5,15 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use serde_json::Value;
 use stagelink_net::key_file::read_key_file;
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
 use stagelink_proto::frame::{FrameRules, Header, Kind};
 use stagelink_proto::limits;
+use stagelink_proto::message::{Message, Surroundings};
+use stagelink_proto::plan::PlanBounds;
+use stagelink_proto::vector::{Files, fields_of, judge};
 
 use crate::errors;
 
@@ -57,25 +61,65 @@ pub(crate) fn encode_frame<'py>(
 
 /// Parse one whole frame after the handshake.
 #[pyfunction]
-pub(crate) fn decode_frame<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyDict>> {
-    let (header, payload) = split(data).map_err(|error| errors::peer(py, &error))?;
-    let frame = PyDict::new(py);
-    frame.set_item("kind", header.kind.name())?;
-    frame.set_item("payload_bytes", header.payload_bytes)?;
-    frame.set_item("count", header.count)?;
-    frame.set_item("sequence", header.sequence)?;
-    frame.set_item("payload_checksum", header.payload_checksum)?;
-    frame.set_item("payload", PyBytes::new(py, payload))?;
-    Ok(frame)
+pub(crate) fn decode_frame<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let fields = decode(data).map_err(|error| errors::peer(py, &error))?;
+    py.import("json")?.call_method1("loads", (fields,))
 }
 
 /// Judge one entry of tests/vectors/manifest.json.
+///
+/// ``ValueError`` for an entry of another form, or whose accepted value is not the one it states.
 #[pyfunction]
 pub(crate) fn run_vector(
-    _vector: &Bound<'_, PyDict>,
-    _files: &Bound<'_, PyDict>,
-) -> PyResult<Option<String>> {
-    Err(PyValueError::new_err("not yet"))
+    py: Python<'_>,
+    vector: &Bound<'_, PyDict>,
+    files: Files,
+) -> PyResult<Option<&'static str>> {
+    let entry: String = py.import("json")?.call_method1("dumps", (vector,))?.extract()?;
+    let judged = judge(&entry, &files).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+    Ok(judged.map(|error| error.refusal.name()))
+}
+
+/// The frame as JSON: the header's fields, and those of the payload under ``value``.
+fn decode(data: &[u8]) -> Result<String, ProtocolError> {
+    let (header, payload) = split(data)?;
+    let around = surroundings(header.kind, payload);
+    let message = Message::parse(&header, payload, &around)?;
+    let mut frame = fields_of(&header, None);
+    let mut value = fields_of(&header, Some(&message));
+    value.retain(|name, _| !frame.contains_key(name));
+    frame.insert("payload_checksum".into(), header.payload_checksum.into());
+    frame.insert("value".into(), Value::Object(value));
+    Ok(Value::Object(frame).to_string())
+}
+
+/// What a payload says of itself where a link would know better, so that no state is needed.
+fn surroundings(kind: Kind, payload: &[u8]) -> Surroundings {
+    let number = |at: usize| {
+        let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    };
+    let plan_bounds = PlanBounds { draft_width: 1, ..PlanBounds::default() };
+    let (rank, world) = match kind {
+        Kind::Describe => (number(8), number(12)),
+        Kind::Ready => (number(8), limits::WORLD_MAX),
+        Kind::Progress => (number(0), limits::WORLD_MAX),
+        Kind::Roster => (0, number(0)),
+        _ => (1, limits::WORLD_MAX),
+    };
+    Surroundings { rank, world, layers: roster_layers(payload), plan_bounds }
+}
+
+/// The end of a roster's last entry; 16 bytes and two texts an entry (docs/protocol.md 6.2).
+fn roster_layers(payload: &[u8]) -> u32 {
+    let mut rest = payload.get(8..).unwrap_or_default();
+    let mut layers = 0;
+    while let Some((entry, texts)) = rest.split_first_chunk::<16>() {
+        layers = u32::from_le_bytes([entry[8], entry[9], entry[10], entry[11]]);
+        let texts_bytes = usize::from(entry[14]) + usize::from(entry[15]);
+        rest = texts.get(texts_bytes..).unwrap_or_default();
+    }
+    layers
 }
 
 fn split(data: &[u8]) -> Result<(Header, &[u8]), ProtocolError> {
