@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import struct
@@ -185,3 +186,74 @@ def test_a_pipe_and_a_folder_are_no_weight_file(folder, tmp_path):
     (home / "config.json").unlink()
     os.mkfifo(home / "config.json")
     assert outcome(home) == "file_kind"
+
+
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    1e308,
+    1 << 64,
+    "",
+    "x",
+    "\0",
+    "../x",
+    [],
+    {},
+    [[]],
+    [1, "a"],
+]
+
+
+def replant(value, dice: random.Random):
+    """Return a JSON value with one part of it replaced, removed or doubled."""
+    if isinstance(value, dict) and value and dice.random() < 0.9:
+        key = dice.choice(sorted(value))
+        action = dice.randrange(6)
+        rest = {one: part for one, part in value.items() if one != key}
+        if action == 0:
+            return rest
+        if action == 1:
+            return rest | {dice.choice(["", "x", key + "x"]): value[key]}
+        return value | {key: replant(value[key], dice)}
+    if isinstance(value, list) and value and dice.random() < 0.8:
+        at = dice.randrange(len(value))
+        action = dice.randrange(4)
+        if action == 0:
+            return value[:at] + value[at + 1 :]
+        if action == 1:
+            return [*value, value[at]]
+        return [*value[:at], replant(value[at], dice), *value[at + 1 :]]
+    return dice.choice(VALUES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "model.safetensors.index.json",
+        "model.safetensors",
+    ],
+)
+def test_json_of_strange_values_is_an_error_or_a_checkpoint(folder, name):
+    folder.shards = 2 if "index" in name else 1
+    folder.config["rope_scaling"] = {"type": "linear", "factor": 2.0}
+    home = folder.write()
+    (home / "generation_config.json").write_text('{"eos_token_id": [1, 2], "top_p": 0.5}')
+    data = (home / name).read_bytes()
+    start = 8 if name == "model.safetensors" else 0
+    end = 8 + int.from_bytes(data[:8], "little") if start else len(data)
+    good = json.loads(data[start:end])
+    seen = set()
+    for seed in range(150):
+        text = json.dumps(replant(good, random.Random(seed))).encode()
+        prefix = len(text).to_bytes(8, "little") if start else b""
+        (home / name).write_bytes(prefix + text + data[end:])
+        seen.add(outcome(home))
+    assert len(seen) > 1
