@@ -1,0 +1,87 @@
+"""What `--help` says and costs: it must answer at once, so it may import next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stagelink.cli.main import build_parser
+
+COMMANDS = ("up", "generate", "chat", "node", "keygen", "inspect")
+HEAVY = ("numpy", "tokenizers", "jinja2", "gguf", "rich", "stagelink_numpy", "stagelink._native")
+HELP_SECONDS = 0.150
+
+
+def _imported(arguments: list[str]) -> set[str]:
+    code = (
+        "import sys\n"
+        "from stagelink.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split("\n"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([one, "--help"] for one in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    imported = _imported(arguments)
+    assert not [name for name in HEAVY if name in imported]
+    assert not [name for name in imported if name.startswith("stagelink.checkpoint")]
+
+
+def test_help_answers_in_time() -> None:
+    """The best of five: the figure is the command's, not the machine's other work."""
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "stagelink", "up", "--help"], capture_output=True, check=True
+        )
+        took.append(time.perf_counter() - began)
+    assert min(took) < HELP_SECONDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_has_a_help_text(command: str) -> None:
+    actions = [action for action in build_parser()._actions if action.dest == "command"]
+    parser = actions[0].choices[command]  # type: ignore[index]
+    assert all(action.help for action in parser._actions)  # type: ignore[attr-defined]
+
+
+def test_no_command_prints_the_help_and_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    from stagelink.cli.main import main
+
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert all(command in told.err for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "m", "--stages", "2", "--layers", "0-1,1-2"],
+        ["generate", "m", "--max-tokens", "many"],
+        ["generate", "m", "--prompt", "a", "--prompt-ids", "1"],
+        ["generate"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stagelink.cli.main import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("stagelink: error: ")
+    assert told.count("\n") == 1

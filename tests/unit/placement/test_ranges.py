@@ -1,0 +1,90 @@
+"""Layer ranges: even cuts, reading, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagelink.errors import ConfigError, PlacementError
+from stagelink.placement.ranges import check_ranges, even_ranges, format_ranges, parse_ranges
+
+
+@pytest.mark.parametrize(
+    ("layers", "world", "expected"),
+    [
+        (30, 3, "0-10,10-20,20-30"),
+        (32, 3, "0-10,10-21,21-32"),
+        (30, 1, "0-30"),
+        (3, 3, "0-1,1-2,2-3"),
+        (7, 5, "0-1,1-2,2-3,3-5,5-7"),
+    ],
+)
+def test_an_even_cut_gives_what_is_left_over_to_the_last_ranks(
+    layers: int, world: int, expected: str
+) -> None:
+    assert format_ranges(even_ranges(layers, world)) == expected
+
+
+@given(layers=st.integers(1, 400), world=st.integers(1, 64))
+def test_an_even_cut_covers_every_layer_once(layers: int, world: int) -> None:
+    if world > layers:
+        with pytest.raises(PlacementError):
+            even_ranges(layers, world)
+        return
+    ranges = even_ranges(layers, world)
+    sizes = [end - first for first, end in ranges]
+    assert check_ranges(ranges, layers) == ranges
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes)
+
+
+def test_more_stages_than_layers_names_both_numbers() -> None:
+    with pytest.raises(PlacementError, match=r"31 stages .* 30 layers") as caught:
+        even_ranges(30, 31)
+    assert caught.value.reason == "too_many_stages"
+
+
+@pytest.mark.parametrize("world", [0, -1, 65])
+def test_a_world_out_of_its_range_is_refused(world: int) -> None:
+    with pytest.raises(PlacementError) as caught:
+        even_ranges(100, world)
+    assert caught.value.reason == "world"
+
+
+def test_both_spellings_of_a_range_are_read() -> None:
+    assert parse_ranges("0-10, 10..20") == ((0, 10), (10, 20))
+
+
+@pytest.mark.parametrize("text", ["", "0-", "0-10,", "a-b", "0:10", "0-10;10-20", "-1-3", "1"])
+def test_another_spelling_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ranges(text)
+    assert caught.value.reason == "layers_text"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "rank"),
+    [
+        ("1-10,10-30", "range_gap", 0),
+        ("0-10,11-30", "range_gap", 1),
+        ("0-10,10-29", "range_gap", 1),
+        ("0-10,9-30", "range_overlap", 1),
+        ("0-10,10-31", "range_overrun", 1),
+        ("0-31", "range_overrun", 0),
+        ("0-10,10-10,10-30", "range_empty", 1),
+        ("0-10,20-10,10-30", "range_empty", 1),
+    ],
+)
+def test_ranges_that_do_not_cover_the_layers_once_name_the_rule_and_the_rank(
+    text: str, reason: str, rank: int
+) -> None:
+    with pytest.raises(PlacementError, match=f"rank {rank} ") as caught:
+        check_ranges(parse_ranges(text), 30)
+    assert (caught.value.reason, caught.value.rank) == (reason, rank)
+
+
+def test_no_ranges_at_all_are_refused() -> None:
+    with pytest.raises(PlacementError) as caught:
+        check_ranges((), 30)
+    assert caught.value.reason == "world"
