@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from stagelink._native import Plan
 from stagelink.engine import CLOSE, OPEN, ConfigError, EngineError, EngineSettings
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.plans import Entry, RoundPlan
@@ -132,3 +133,11 @@ def test_a_round_that_only_closes_needs_no_rows(llama: Stages) -> None:
     whole.engines[0].run_first(RoundPlan.of(Entry(1, CLOSE)), np.zeros(0, np.int64), empty)
     with pytest.raises(EngineError):
         whole.engines[0].keep(1, 0)
+
+
+def test_the_wires_own_plan_gives_the_same_bytes(llama: Stages) -> None:
+    columns = RoundPlan.of(Entry(1, OPEN, 0, 5), Entry(2, OPEN, 0, 4), cuts=[3])
+    wire = Plan(**{name: getattr(columns, name) for name in RoundPlan.__slots__})
+    ids = np.array(llama.ids(1, 9), dtype=np.int64)
+    outcomes = [Pipeline([llama.load(0, 8, lead=True)]).send(plan, ids) for plan in (columns, wire)]
+    assert outcomes[0].tobytes() == outcomes[1].tobytes()

@@ -66,7 +66,9 @@ def swiglu(gate_up: Floats, out: Floats) -> None:
     width = out.shape[-1]
     gate, up = gate_up[:, :width], gate_up[:, width:]
     np.negative(gate, out=out)
-    np.exp(out, out=out)
+    # Far below zero the exponential is infinite and the quotient is zero, which is what silu is.
+    with np.errstate(over="ignore"):
+        np.exp(out, out=out)
     np.add(out, np.float32(1.0), out=out)
     np.divide(gate, out, out=out)
     np.multiply(out, up, out=out)
