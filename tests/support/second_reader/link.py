@@ -110,18 +110,22 @@ class LinkEnd:
         self._sequence = sequence
         self._round = first_round
         self._buffers = buffers
-        self._credits = buffers
+        self.credits = buffers
         self._takes_tokens = own_rank == 0 and sampler == 2
         self._rounds = list(rounds or [])
         self._counter = 0
 
+    def expect_rows(self, round_number: int, count: int, payload_bytes: int) -> None:
+        """A plan has come whose rows are due on this link."""
+        self._rounds.append((round_number, count, payload_bytes))
+
     def send(self, kind: str) -> None:
         """This end sends a frame of ``kind``."""
         if kind == "rows":
-            refuse_unless(self._credits > 0, "no_credit")
-            self._credits -= 1
+            refuse_unless(self.credits > 0, "no_credit")
+            self.credits -= 1
         elif kind == "credit":
-            self._credits += 1
+            self.credits += 1
         self.state = SEND.get((self._end, self.state, kind), self.state)
 
     def receive(self, data: bytes) -> tuple[Header, dict[str, Any]]:
@@ -158,11 +162,11 @@ class LinkEnd:
         self.state = allowed[kind]
 
     def _check_rows(self, header: Header) -> None:
-        refuse_unless(self._credits > 0, "no_credit")
+        refuse_unless(self.credits > 0, "no_credit")
         refuse_unless(bool(self._rounds), "rows_round")
         round_number, count, payload_bytes = self._rounds[0]
         check_rows(header, round_number, count, payload_bytes)
-        self._credits -= 1
+        self.credits -= 1
         del self._rounds[0]
 
     def _parse(self, header: Header, payload: bytes) -> dict[str, Any]:
@@ -171,8 +175,8 @@ class LinkEnd:
             refuse_unless(value["counter"] >= self._counter, "progress_backwards")
             self._counter = value["counter"]
         elif header.kind == "credit":
-            refuse_unless(self._credits + header.count <= self._buffers, "credit_overflow")
-            self._credits += header.count
+            refuse_unless(self.credits + header.count <= self._buffers, "credit_overflow")
+            self.credits += header.count
         elif header.kind == "open":
             self._round = value["first_round"]
         return value
