@@ -17,7 +17,7 @@ from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
-    from stagelink_conformance.pipeline import Pipeline
+    from stagelink_conformance.pipeline import Outcome, Pipeline
     from stagelink_conformance.stages import Stages
 
 HELD = 10
@@ -51,16 +51,16 @@ def _busy(stages: Stages) -> Pipeline:
     return pipeline
 
 
-def _go_on(stages: Stages, pipeline: Pipeline) -> list[object]:
+def _go_on(stages: Stages, pipeline: Pipeline) -> list[Outcome]:
     """Show everything that a refused call could have changed: positions, KV and free slots."""
     ids = stages.ids(50, 6)
     script = chunked(1, ids, 1, at=HELD) + chunked(2, ids, 6, at=HELD) + chunked(3, ids, 2, at=HELD)
     script += chunked(9, ids, 6)
-    return list(pipeline.play(script))
+    return pipeline.play(script)
 
 
 def _assert_unchanged(stages: Stages, pipeline: Pipeline) -> None:
-    assert_same_bits(_go_on(stages, pipeline), _go_on(stages, _busy(stages)))  # type: ignore[arg-type]
+    assert_same_bits(_go_on(stages, pipeline), _go_on(stages, _busy(stages)))
 
 
 def _refused(stages: Stages, pipeline: Pipeline, plan: RoundPlan, reason: str | None) -> None:

@@ -5,6 +5,7 @@ A promise that an engine need not keep (save, keep) is skipped when it says so b
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_keep_equals_never_having_drafted(stages: Stages) -> None:
     pipeline = stages.halves()
     pipeline.play([*chunked(1, ids, 20), *chunked(1, stages.ids(7, 5), 5, at=20)])
     for engine in pipeline.engines:
-        _call(lambda engine=engine: engine.keep(1, 20))  # type: ignore[misc]
+        _call(functools.partial(engine.keep, 1, 20))
     plain = stages.halves()
     plain.play(chunked(1, ids, 20))
     tail = chunked(1, after, 1, at=20)
@@ -103,7 +104,7 @@ def _saved(stages: Stages) -> tuple[Pipeline, list[bytes]]:
 
 
 def _save(engine: StageEngine) -> bytes:
-    state = _call(lambda: engine.save(1))
+    state = _call(functools.partial(engine.save, 1))
     assert isinstance(state, bytes)
     return state
 
