@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from stagelink import _native, errors
 
-from tests.support.second_follower import FateError, SecondFollower, Stage
+from tests.support.second_follower import SecondFollower
 from tests.support.second_reader.handshake import FIELDS as FIELD_NAMES
 from tests.support.second_reader.wire import Refusal
+from tests.support.second_stage import FateError, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,0 +1,255 @@
+"""What a second lead and a second follower share: connections, the handshake on them, the description.
+
+Written from docs/protocol.md alone, on plain sockets; rounds are in second_lead.py and second_follower.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.support.second_reader.codes import NUMBERS
+from tests.support.second_reader.handshake import Acceptor, Connector, End, Identity
+from tests.support.second_reader.link import LinkEnd, RowsShape
+from tests.support.second_reader.messages import Setting
+from tests.support.second_reader.wire import (
+    HEADER_BYTES,
+    NUMBERED_BY_ROUND,
+    Refusal,
+    make_frame,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ZEROS = bytes(16)
+SECONDS = 5.0
+
+
+class FateError(Exception):
+    """The ring ended with a fate; ``code`` is its name."""
+
+    def __init__(self, code: str, text: str, culprit: int) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.culprit = culprit
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage says of itself (6.1): one plane of float32, no taps, every round in turn."""
+
+    rank: int
+    world: int
+    first: int
+    end: int
+    layers: int
+    width: int
+    chunk_rows: int
+    rows_max: int
+    streams_max: int
+    context: int
+    buffers: int = 2
+    rounds_in_flight_max: int = 1
+    engine_version: str = "0.1.0"
+
+    @property
+    def shape(self) -> RowsShape:
+        """One plane of float32."""
+        return RowsShape(self.width, 1, 1, 0)
+
+    def describe(self, host: str, port: int) -> bytes:
+        """The payload of a describe frame, table 6.1 from top to bottom."""
+        numbers = [
+            (0x50534654, 4), (1, 2), (1, 1), (0, 1), (self.rank, 4), (self.world, 4),
+            (self.first, 4), (self.end, 4), (self.layers, 4), (self.width, 4),
+            (1, 1), (1, 1), (1, 1), (1, 1), (self.chunk_rows, 4), (self.rows_max, 4),
+            (self.streams_max, 4), (self.context, 4), (self.streams_max, 4),
+            (self.context * self.streams_max, 8), (0, 4), (self.buffers, 2),
+            (self.rounds_in_flight_max, 2), (0x1E, 4), (1, 4), (2, 4), (0, 8), (0, 4),
+            (port, 2), (0, 2),
+        ]  # fmt: skip
+        payload = b"".join(value.to_bytes(size, "little") for value, size in numbers) + bytes(36)
+        for text in (self.engine_version, "second", "", "", host):
+            payload += bytes([len(text)]) + text.encode()
+        return payload
+
+    def setting(self, peer: int) -> Setting:
+        """What a reader of ``peer``'s frames knows."""
+        return Setting(
+            rank=peer,
+            world=self.world,
+            layers=self.layers,
+            streams_max=self.streams_max,
+            rows_max=self.rows_max,
+            ops=0x1E,
+            blocks=1,
+        )
+
+
+class Line:
+    """One connection: whole frames in and out, and its end of the link once hands were shaken."""
+
+    def __init__(self, connection: socket.socket, *, checksum: bool) -> None:
+        self.socket = connection
+        self.end: LinkEnd | None = None
+        self._checksum = checksum
+        self._sequence = 2
+        connection.settimeout(SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def read(self) -> bytes:
+        """One whole frame, or nothing where the other end closed between two frames."""
+        head = self._exactly(HEADER_BYTES)
+        if not head:
+            return head
+        return head + self._exactly(parse_header(head, checksum=self._checksum).payload_bytes)
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                break
+            data += piece
+        return data
+
+    def receive(self) -> tuple[str, dict[str, Any], bytes]:
+        """The next frame: kind, value with its round, payload. A fate ends the ring."""
+        frame = self.read()
+        if not frame or self.end is None:
+            raise Refusal("peer_lost")
+        header, value = self.end.receive(frame)
+        if header.kind == "fate":
+            raise FateError(value["code"], value["text"], value["culprit"])
+        return header.kind, value | {"round": header.sequence}, frame[HEADER_BYTES:]
+
+    def receive_kind(self, kind: str) -> tuple[dict[str, Any], bytes]:
+        """The next frame of ``kind``; progress before it is heard and left."""
+        while True:
+            name, value, payload = self.receive()
+            if name == kind:
+                return value, payload
+            if name != "progress":
+                raise Refusal("unexpected_kind", name)
+
+    def send(self, kind: str, payload: bytes = b"", *, count: int = 0, sequence: int = 0) -> None:
+        """One frame; ``sequence`` is a round where the kind carries one."""
+        if kind not in NUMBERED_BY_ROUND:
+            sequence, self._sequence = self._sequence, self._sequence + 1
+        if self.end is not None:
+            self.end.send(kind)
+        self.socket.sendall(
+            make_frame(kind, payload, sequence=sequence, count=count, checksum=self._checksum)
+        )
+
+
+class Peer:
+    """A stage that shakes hands: the connections of one rank, closed together."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        key: bytes,
+        fields: list[bytes],
+        fingerprint: bytes,
+        launch_id: bytes,
+        checksum: bool = True,
+    ) -> None:
+        self.stage = stage
+        self._key = key
+        self._fields = tuple(fields)
+        self._fingerprint = fingerprint
+        self._launch_id = launch_id
+        self._checksum = checksum
+        self._lines: list[Line] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(SECONDS)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def close(self) -> None:
+        """Close everything, without a word."""
+        for line in self._lines:
+            line.socket.close()
+        self._listener.close()
+
+    def _end(self, link: int, peer_rank: int) -> End:
+        own = Identity(
+            rank=self.stage.rank,
+            peer_rank=peer_rank,
+            world=self.stage.world,
+            link=link,
+            launch_id=self._launch_id,
+            fingerprint=self._fingerprint,
+            options=0 if self._checksum else 1,
+        )
+        return End(key=self._key, own=own, nonce=secrets.token_bytes(32), fields=self._fields)
+
+    def _line(self, connection: socket.socket) -> Line:
+        self._lines.append(Line(connection, checksum=self._checksum))
+        return self._lines[-1]
+
+    def _dial(self, address: tuple[str, int], link: int, peer_rank: int) -> Line:
+        """Connect, again and again until the deadline, and shake hands."""
+        line = self._line(_connect(address, time.monotonic() + SECONDS))
+        connector = Connector(self._end(link, peer_rank))
+        line.socket.sendall(connector.hello)
+        line.socket.sendall(connector.challenged(line.read()))
+        try:
+            its = connector.answered(line.read())
+        except Refusal as refusal:
+            if refusal.code.startswith("fingerprint"):
+                line.send("fate", fate(refusal.code, self.stage.rank))
+            raise
+        self._launch_id = its.launch_id
+        return line
+
+    def _accept(self, link: int, peer_rank: int, told: Callable[[Line], None]) -> None:
+        """Take one connection, shake hands, hand it over. For a thread of its own."""
+        line = self._line(self._listener.accept()[0])
+        acceptor = Acceptor(self._end(link, peer_rank))
+        line.socket.sendall(acceptor.greeted(line.read()))
+        acceptor.proved(line.read())
+        acceptor.check()
+        line.socket.sendall(acceptor.welcome())
+        told(line)
+
+    def _link_end(self, name: str, peer: int) -> LinkEnd:
+        return LinkEnd(
+            name,
+            "linked",
+            self.stage.setting(peer),
+            own_rank=self.stage.rank,
+            checksum=self._checksum,
+            buffers=self.stage.buffers,
+        )
+
+
+def _connect(address: tuple[str, int], deadline: float) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(address, SECONDS)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def fate(code: str, rank: int) -> bytes:
+    """The payload of a fate without a text, of which ``rank`` is culprit and reporter."""
+    who = rank.to_bytes(4, "little")
+    return NUMBERS[code].to_bytes(2, "little") + bytes(2) + who + who + bytes(4)
+
+
+def prefix(message: int) -> bytes:
+    """The 8 bytes before describe, ready and plan (6)."""
+    return b"TFSP\x01\x00" + bytes([message, 0])
