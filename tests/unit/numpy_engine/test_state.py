@@ -12,6 +12,7 @@ from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import Stages
 from stagelink_numpy import NumpyEngine
 from stagelink_numpy.state import parse_state
+from stagelink_numpy.tiny import make_tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,12 +49,19 @@ def test_a_state_that_lies_about_its_size_is_refused(
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize("other", ["other numbers", "other weights"])
 def test_a_state_of_another_model_is_refused(
-    saved: tuple[StageEngine, bytes], llama: Stages, tiny: dict[str, Path]
+    saved: tuple[StageEngine, bytes],
+    llama: Stages,
+    tiny: dict[str, Path],
+    tmp_path: Path,
+    other: str,
 ) -> None:
-    other = Stages(NumpyEngine, tiny["llama_untied"], llama.settings).whole().engines[0]
+    numbers = other == "other numbers"
+    path = tiny["llama_untied"] if numbers else make_tiny(tmp_path, "llama", seed=9)
+    engine = Stages(NumpyEngine, path, llama.settings).whole().engines[0]
     with pytest.raises(EngineError) as caught:
-        other.restore(2, saved[1])
+        engine.restore(2, saved[1])
     assert caught.value.reason == "state_format"
 
 
@@ -61,6 +69,7 @@ def test_random_changes_of_a_state_are_refused_or_harmless(
     saved: tuple[StageEngine, bytes],
 ) -> None:
     engine, state = saved
+    form = engine._state_format()
     rng = np.random.default_rng(3)
     for _ in range(300):
         changed = bytearray(state)
@@ -72,4 +81,4 @@ def test_random_changes_of_a_state_are_refused_or_harmless(
         if cut == state:
             continue
         with pytest.raises(EngineError):
-            parse_state(engine._format, cut)
+            parse_state(form, cut)

@@ -67,7 +67,6 @@ class NumpyEngine:
         self._family = family
         self._first, self._end, self._lead = first, end, lead
         self._settings = settings
-        self._format = StateFormat.of(family, first, end, settings.context)
         self._loaded: tuple[Model, Cache] | None = None
         self._broken = False
 
@@ -170,7 +169,7 @@ class NumpyEngine:
         position = cache.position(stream)
         slot = cache.slot(stream)
         held = cache.keys[:, slot, :, :position], cache.values[:, slot, :, :position]
-        return encode_state(self._format, *held)
+        return encode_state(self._state_format(), *held)
 
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
@@ -180,7 +179,7 @@ class NumpyEngine:
         if cache.free == 0:
             most = self._settings.streams_max
             raise _refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
-        body = parse_state(self._format, state)
+        body = parse_state(self._state_format(), state)
         slot = cache.open(stream)
         position = body.shape[3]
         cache.keys[:, slot, :, :position] = body[:, 0]
@@ -218,6 +217,12 @@ class NumpyEngine:
             if entry.op in (OPEN, CONTINUE):
                 cache.move(entry.stream, entry.first + entry.end - entry.begin)
         self._broken = False
+
+    def _state_format(self) -> StateFormat:
+        """Return what saved states must agree with; the checkpoint remembers its digest."""
+        content = self._checkpoint.content_digest()
+        context = self._settings.context
+        return StateFormat.of(self._family, self._first, self._end, context, content)
 
     def _ready(self) -> tuple[Model, Cache]:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""

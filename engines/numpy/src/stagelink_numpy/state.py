@@ -41,10 +41,14 @@ class StateFormat:
     identity: bytes
 
     @classmethod
-    def of(cls, family: Family, first: int, end: int, context: int) -> StateFormat:
-        """Describe the state of layers ``first..end``; other model facts give another identity."""
+    def of(cls, family: Family, first: int, end: int, context: int, content: bytes) -> StateFormat:
+        """Describe the state of layers ``first..end``.
+
+        Other weights (``content`` is the checkpoint's digest) or other numbers of the family give
+        another identity: a state of another model is an error, never a wrong answer.
+        """
         facts = repr(sorted(dataclasses.asdict(family).items())).encode()
-        identity = hashlib.sha256(b"stagelink-numpy kv\0" + facts).digest()
+        identity = hashlib.sha256(b"stagelink-numpy kv\0" + content + facts).digest()
         return cls(first, end, family.kv_heads, family.head_width, context, identity)
 
     def body_bytes(self, positions: int) -> int:
