@@ -2,9 +2,9 @@
 //! One description alone; whether all of them fit together is judged in `layout`.
 
 mod choices;
+mod rules;
 
 use alloc::{string::String, vec::Vec};
-use core::{net::IpAddr, ops::RangeInclusive};
 
 use crate::{
     bytes::{Put as _, Reader, check_text, to_u32},
@@ -16,6 +16,8 @@ use crate::{
 
 pub(crate) use choices::wire_enum;
 pub use choices::{KvDtype, RowDtype, Sampler};
+use rules::check_bits;
+pub(crate) use rules::{check_address, check_port, check_range, check_text_bytes};
 
 /// Op bits that every stage implements: open, continue, close, cancel.
 pub const OPS_LEAST: u32 = 0b1_1110;
@@ -362,53 +364,4 @@ impl Description {
         check_range("taps", got, 0..=u32::from(limits::TAPS_MAX))?;
         Ok(u16::try_from(got).unwrap_or(limits::TAPS_MAX))
     }
-}
-
-/// A port that can be dialled.
-pub(crate) fn check_port(port: u16) -> Result<(), ProtocolError> {
-    if port == 0 {
-        return Err(Refusal::BadAddress.error("expected a port of 1 or more"));
-    }
-    Ok(())
-}
-
-/// A literal address that can be dialled: no name, no wildcard.
-pub(crate) fn check_address(address: &str) -> Result<(), ProtocolError> {
-    let parsed: IpAddr = address.parse().map_err(|_| {
-        Refusal::BadAddress.text(alloc::format!(
-            "expected a literal address, got {address:?}"
-        ))
-    })?;
-    if parsed.to_canonical().is_unspecified() {
-        return Err(Refusal::BadAddress.text(alloc::format!("{address} is a wildcard")));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_text_bytes(text: &str) -> Result<(), ProtocolError> {
-    if text.len() > limits::TEXT_MAX {
-        return Err(Refusal::BadText.error("expected a text of at most 255 bytes"));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_range<T>(
-    what: &'static str,
-    value: T,
-    range: RangeInclusive<T>,
-) -> Result<(), ProtocolError>
-where
-    T: Copy + Into<u64> + PartialOrd,
-{
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(Refusal::BadLimit.outside(what, *range.start(), *range.end(), value))
-}
-
-fn check_bits(what: &'static str, bits: u32, least: u32, all: u32) -> Result<(), ProtocolError> {
-    if bits & least == least && bits & !all == 0 {
-        return Ok(());
-    }
-    Err(Refusal::BadLimit.outside(what, least, all, bits))
 }

@@ -2,19 +2,21 @@
 //! One plan alone; whether it fits the streams' states is judged in `streams`.
 
 mod entry;
+mod parse;
+mod rules;
 
 use alloc::vec::Vec;
 
 use crate::{
-    bytes::{Put as _, Reader, to_u32, to_usize},
+    bytes::{Put as _, to_u32, to_usize},
     describe::{BLOCKS_ALL, OPS_ALL},
-    error::{ProtocolError, Refusal},
+    error::ProtocolError,
     limits,
     prefix::Message,
 };
 
-use entry::{ENTRY_BYTES, check_order, parse_entry};
 pub use entry::{Entry, Op, Returns};
+use rules::{block_bits, check_counts, check_cut_count, padding};
 
 /// Block bit 0: which rows return.
 pub const BLOCK_RETURNS: u32 = 1;
@@ -269,121 +271,6 @@ impl Plan {
         (self.blocks, self.rows, self.rows_returned) = (0, 0, 0);
     }
 
-    fn parse_fields(&mut self, payload: &[u8], bounds: &PlanBounds) -> Result<(), ProtocolError> {
-        let mut fields = Reader::new(payload);
-        Message::Plan.parse(&mut fields)?;
-        let (streams, cuts, blocks) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        check_counts(streams, blocks, bounds)?;
-        fields.reserved(4)?;
-        self.blocks = blocks;
-        self.parse_entries(&mut fields, streams, bounds)?;
-        check_cut_count(cuts, self.rows)?;
-        let mut cut_fields = Reader::new(fields.take(to_usize(cuts.saturating_mul(4)))?);
-        for _ in 0..cuts {
-            self.cuts.push(cut_fields.u32()?);
-        }
-        self.check_cuts()?;
-        self.parse_blocks(&mut fields, streams)?;
-        fields.finish()?;
-        self.count_returned();
-        Ok(())
-    }
-
-    fn parse_entries(
-        &mut self,
-        fields: &mut Reader<'_>,
-        streams: u32,
-        bounds: &PlanBounds,
-    ) -> Result<(), ProtocolError> {
-        let mut before = None;
-        let mut rows = 0_u64;
-        for _ in 0..streams {
-            let entry = parse_entry(&mut Reader::new(fields.take(ENTRY_BYTES)?), before, bounds)?;
-            before = Some(entry.id);
-            rows = rows.saturating_add(u64::from(entry.rows));
-            self.entries.push(entry);
-        }
-        self.rows = check_rows_sum(rows, bounds)?;
-        Ok(())
-    }
-
-    fn parse_blocks(&mut self, fields: &mut Reader<'_>, streams: u32) -> Result<(), ProtocolError> {
-        if self.has(BLOCK_RETURNS) {
-            for &byte in fields.take(to_usize(streams))? {
-                self.returns.push(Returns::from_number(byte)?);
-            }
-            self.check_returns()?;
-            fields.reserved(padding(self.returns.len()))?;
-        }
-        if self.has(BLOCK_TOKEN_IDS) {
-            let bytes = to_usize(self.rows.saturating_mul(4));
-            let mut ids = Reader::new(fields.take(bytes)?);
-            for _ in 0..self.rows {
-                self.token_ids.push(ids.u32()?);
-            }
-        }
-        if self.has(BLOCK_CACHE_KEYS) {
-            let mut keys = Reader::new(fields.take(to_usize(streams.saturating_mul(16)))?);
-            for _ in 0..streams {
-                self.cache_keys.push(keys.array()?);
-            }
-        }
-        Ok(())
-    }
-
-    fn check_entries(&mut self, bounds: &PlanBounds) -> Result<(), ProtocolError> {
-        let mut before = None;
-        for entry in &self.entries {
-            check_order(before, entry.id)?;
-            entry.check(bounds)?;
-            before = Some(entry.id);
-        }
-        let rows = self.entries.iter().map(|entry| u64::from(entry.rows)).sum();
-        self.rows = check_rows_sum(rows, bounds)?;
-        Ok(())
-    }
-
-    fn check_cuts(&self) -> Result<(), ProtocolError> {
-        let mut before = None;
-        for &cut in &self.cuts {
-            if before.is_some_and(|before| cut <= before) {
-                return Err(Refusal::CutOrder.error("expected strictly ascending cuts"));
-            }
-            if !(1..self.rows).contains(&cut) {
-                let last = self.rows.saturating_sub(1);
-                return Err(Refusal::CutOutside.outside("cut", 1_u32, last, cut));
-            }
-            before = Some(cut);
-        }
-        Ok(())
-    }
-
-    fn check_returns(&self) -> Result<(), ProtocolError> {
-        let wrong = self
-            .entries
-            .iter()
-            .zip(&self.returns)
-            .find(|(entry, returns)| entry.rows == 0 && **returns != Returns::None);
-        if let Some((entry, returns)) = wrong {
-            let (expected, got) = (Returns::None.number(), returns.number());
-            let (expected, got) = (u32::from(expected), u32::from(got));
-            return Err(Refusal::BadReturns.stream(entry.id, "returns", expected, got));
-        }
-        Ok(())
-    }
-
-    fn check_block_lengths(&self) -> Result<(), ProtocolError> {
-        let (streams, rows) = (self.entries.len(), to_usize(self.rows));
-        let fits = |block, length: usize, expected| !self.has(block) || length == expected;
-        if fits(BLOCK_RETURNS, self.returns.len(), streams)
-            && fits(BLOCK_TOKEN_IDS, self.token_ids.len(), rows)
-            && fits(BLOCK_CACHE_KEYS, self.cache_keys.len(), streams)
-        {
-            return Ok(());
-        }
-        Err(Refusal::Local.error("expected one element of a block for each entry or row"))
-    }
-
     fn count_returned(&mut self) {
         let returned = self
             .entries
@@ -394,52 +281,4 @@ impl Plan {
             });
         self.rows_returned = returned;
     }
-}
-
-fn check_counts(streams: u32, blocks: u32, bounds: &PlanBounds) -> Result<(), ProtocolError> {
-    if streams > bounds.streams_max {
-        let most = bounds.streams_max;
-        return Err(Refusal::TooManyStreams.outside("streams", 0_u32, most, streams));
-    }
-    if blocks & !BLOCKS_ALL != 0 {
-        return Err(Refusal::UnknownBlock.outside("blocks", 0_u32, BLOCKS_ALL, blocks));
-    }
-    if blocks & !bounds.blocks != 0 {
-        let most = bounds.blocks;
-        return Err(Refusal::UnsupportedBlock.outside("blocks", 0_u32, most, blocks));
-    }
-    if blocks != 0 && streams == 0 {
-        return Err(Refusal::UnsupportedBlock.numbers("blocks of a keep-alive", 0_u32, blocks));
-    }
-    if blocks & BLOCK_TAP_SUMS != 0 && bounds.draft_width == 0 {
-        return Err(Refusal::UnsupportedBlock.error("tap sums without a draft_width"));
-    }
-    Ok(())
-}
-
-fn check_rows_sum(rows: u64, bounds: &PlanBounds) -> Result<u32, ProtocolError> {
-    match u32::try_from(rows) {
-        Ok(rows) if rows <= bounds.rows_max => Ok(rows),
-        _ => Err(Refusal::TooManyRows.outside("rows", 0_u32, bounds.rows_max, rows)),
-    }
-}
-
-fn check_cut_count(cuts: u32, rows: u32) -> Result<(), ProtocolError> {
-    if cuts == 0 || cuts < rows {
-        return Ok(());
-    }
-    Err(Refusal::CutOutside.outside("number of cuts", 0_u32, rows.saturating_sub(1), cuts))
-}
-
-fn block_bits(parts: &PlanParts) -> u32 {
-    let bit = |present: bool, block: u32| if present { block } else { 0 };
-    bit(parts.returns.is_some(), BLOCK_RETURNS)
-        | bit(parts.token_ids.is_some(), BLOCK_TOKEN_IDS)
-        | bit(parts.tap_sums, BLOCK_TAP_SUMS)
-        | bit(parts.cache_keys.is_some(), BLOCK_CACHE_KEYS)
-}
-
-/// Zeros after the returns block, up to a multiple of 4.
-fn padding(bytes: usize) -> usize {
-    bytes.next_multiple_of(4).saturating_sub(bytes)
 }
