@@ -24,8 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import machine
 import numpy as np
+
+import machine
 from stagelink._native import Description, Listener, Plan, Ring, RowsBuffer
 
 HERE = Path(__file__).resolve().parent

@@ -1,10 +1,13 @@
 """Types of the Rust extension: the link, its messages and its buffers.
 
-Errors are the classes of ``stagelink.errors``; every wait lets other Python threads run and ends at a deadline.
+Errors are the classes of ``stagelink.errors``; every wait lets other Python threads run and ends at
+a deadline.
 """
 
-from collections.abc import Buffer, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
 
 __all__ = [
     "Description",
@@ -22,25 +25,33 @@ __all__ = [
 
 __version__: str
 
+# Anything with a contiguous buffer; the type checker knows the protocol only from Python 3.12 on.
+_Bytes: TypeAlias = RowsBuffer | memoryview | bytearray | bytes | np.ndarray[Any, np.dtype[Any]]
+
 def refusal_codes() -> dict[str, int]:
     """Every refusal code of docs/protocol.md 9, name to number."""
 
 def check_key_file(path: str) -> None:
-    """Raise ``ConfigError`` unless ``path`` may be used as a key file (32 bytes, owner, mode, no symlink)."""
+    """Raise ``ConfigError`` unless ``path`` may be a key file: 32 bytes, owner, mode, no link."""
 
 def decode_frame(data: bytes) -> dict[str, Any]:
-    """Parse one whole frame after the handshake: ``kind`` (name), header fields, and ``value``: the payload's fields.
+    """Parse one whole frame after the handshake: ``kind`` (name), header fields, and ``value``: the
+    payload's fields.
 
-    Only rules that need no state are checked. Raises ``PeerProtocolError`` with the rule's code as ``reason``.
+    Only rules that need no state are checked. Raises ``PeerProtocolError`` with the rule's code as
+    ``reason``.
     """
 
 def encode_frame(
     kind: str, sequence: int, count: int, payload: bytes, checksum: bool = True
 ) -> bytes:
-    """A header with the right checksums, and the payload; ``LocalProtocolError`` for an unknown kind or size."""
+    """A header with the right checksums, and the payload.
+
+    ``LocalProtocolError`` for an unknown kind or size.
+    """
 
 def run_vector(vector: dict[str, Any], files: dict[str, bytes]) -> str | None:
-    """Judge one entry of tests/vectors/manifest.json: the refusal's name, or ``None`` where the bytes are accepted."""
+    """Judge one entry of tests/vectors/manifest.json: the refusal's name, ``None`` for none."""
 
 @final
 class Plan:
@@ -57,12 +68,15 @@ class Plan:
         generations: Sequence[int],
         returns: Sequence[int],
         resumes: Sequence[int] | None = None,
-        cuts: Sequence[int] = (),
+        cuts: Sequence[int] | None = None,
         token_ids: Sequence[int] | None = None,
         cache_keys: Sequence[bytes] | None = None,
         tap_sums: bool = False,
     ) -> Plan:
-        """Check every stateless rule of section 6.7; raises ``LocalProtocolError`` with the rule's code."""
+        """Check every stateless rule of section 6.7.
+
+        Raises ``LocalProtocolError`` with the rule's code.
+        """
 
     @staticmethod
     def parse(payload: bytes) -> Plan:
@@ -107,7 +121,10 @@ class Plan:
 
 @final
 class Description:
-    """What a stage says of itself at boot (docs/protocol.md 6.1), without its address; immutable."""
+    """What a stage says of itself at boot (docs/protocol.md 6.1), without its address.
+
+    Immutable.
+    """
 
     def __new__(
         cls,
@@ -147,7 +164,7 @@ class Description:
 
 @final
 class RowsBuffer:
-    """Zeroed host memory for rows, 64-byte aligned, writable through the buffer protocol (format ``B``)."""
+    """Zeroed host memory for rows, 64-byte aligned, a writable buffer of format ``B``."""
 
     def __new__(cls, size: int) -> RowsBuffer:
         """Allocate ``size`` bytes, at most 1 GiB."""
@@ -157,7 +174,10 @@ class RowsBuffer:
 
 @final
 class Listener:
-    """A bound listening socket; refuses a wildcard, a foreign or a taken address with ``ConfigError``."""
+    """A bound listening socket.
+
+    Refuses a wildcard, a foreign or a taken address with ``ConfigError``.
+    """
 
     def __new__(cls, address: str) -> Listener:
         """Bind ``host:port`` or ``[v6]:port``; port 0 lets the kernel choose."""
@@ -168,7 +188,7 @@ class Listener:
 
 @final
 class Ring:
-    """One rank's end of the ring: made by ``join``, ended by ``close`` or by the first failure of any rank."""
+    """One rank's end of the ring, from ``join`` to ``close`` or the first failure of any rank."""
 
     @staticmethod
     def join(
@@ -191,7 +211,8 @@ class Ring:
             listener: Used up by the call; closed when the ring is complete.
             lead: Rank 0's address on a follower, ``None`` on rank 0.
             key_file: Path of the 32-byte key.
-            launch_id: 16 bytes. On rank 0 ``None`` makes a random one; on a follower ``None`` learns it.
+            launch_id: 16 bytes. On rank 0 ``None`` makes a random one; on a follower ``None``
+                learns it.
             fields: The eight field digests of the fingerprint, 32 bytes each.
             description: What this stage is; its rank and world are the link's.
             join_seconds: Absolute limit of the whole call.
@@ -209,10 +230,16 @@ class Ring:
     def launch_id(self) -> bytes: ...
     @property
     def members(self) -> list[dict[str, Any]]:
-        """Per rank: rank, first, end, host, address; on rank 0 also backend, device, process, weight_bytes."""
+        """Per rank: rank, first, end, host, address.
+
+        On rank 0 also backend, device, process, weight_bytes.
+        """
 
     def ready(self, *, load_ms: int, bytes_held: int, bytes_read: int, seconds: float) -> None:
-        """Tell that this stage is loaded; returns when rank 0 has opened the ring, at most ``seconds`` later."""
+        """Tell that this stage is loaded.
+
+        Returns when rank 0 has opened the ring, at most ``seconds`` later.
+        """
 
     @property
     def readies(self) -> list[dict[str, int]]:
@@ -221,7 +248,10 @@ class Ring:
     def progress(
         self, phase: str, *, round: int = 0, busy_limit_seconds: float = 0.0, done: int = 0
     ) -> None:
-        """Note what the engine does; every call moves the progress counter. A keep-alive carries it."""
+        """Note what the engine does.
+
+        Every call moves the progress counter. A keep-alive carries it.
+        """
 
     def send_plan(self, plan: Plan) -> int:
         """Rank 0: admit the plan against the streams, send it to every follower, return its round number."""
@@ -229,23 +259,33 @@ class Ring:
     def receive_plan(self) -> tuple[int, Plan] | None:
         """Follower: the next plan with streams and its round; ``None`` after rank 0's bye."""
 
-    def send_rows(self, round: int, rows: Buffer) -> None:
+    def send_rows(self, round: int, rows: _Bytes) -> None:
         """Send the round's rows to the next rank: header and rows in one vectored write.
 
-        The buffer's first bytes are sent, as many as the plan says; ``LocalProtocolError`` where it is too small.
+        The buffer's first bytes are sent, as many as the plan says; ``LocalProtocolError`` where it
+        is too small.
         """
 
-    def receive_rows(self, round: int, rows: Buffer) -> int:
-        """Receive the round's rows from the previous rank into the writable buffer; returns the row count."""
+    def receive_rows(self, round: int, rows: _Bytes) -> int:
+        """Receive the round's rows from the previous rank into the writable buffer.
 
-    def exchange(self, round: int, rows_out: Buffer, rows_in: Buffer) -> int:
+        Returns the row count.
+        """
+
+    def exchange(self, round: int, rows_out: _Bytes, rows_in: _Bytes) -> int:
         """``send_rows`` then ``receive_rows`` in one call: one hop of a decode step."""
 
     def figures(self) -> dict[str, Any]:
         """Counters since ``join``: bytes and frames sent and received, seconds waited, per link."""
 
     def fail(self, reason: str, text: str) -> None:
-        """End the ring for every rank, this rank being the culprit; ``reason`` is a refusal code (``engine``)."""
+        """End the ring for every rank, this rank being the culprit.
+
+        ``reason`` is a refusal code (``engine``).
+        """
 
     def close(self) -> None:
-        """Orderly end: rank 0 says bye to all, a follower answers; does nothing after a failure or twice."""
+        """Orderly end: rank 0 says bye to all, a follower answers.
+
+        Does nothing after a failure or twice.
+        """

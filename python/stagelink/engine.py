@@ -1,6 +1,7 @@
 """The seam between stagelink and an engine: what an engine is handed, and what it promises.
 
-It holds types only. Engines import this module and nothing else of stagelink; no engine knows a socket.
+It holds types only. Engines import this module and nothing else of stagelink; no engine knows a
+socket.
 """
 
 from __future__ import annotations
@@ -52,30 +53,59 @@ class PlanLike(Protocol):
     """
 
     @property
-    def ids(self) -> Sequence[int]: ...
+    def ids(self) -> Sequence[int]:
+        """Stream ids."""
+        ...
+
     @property
-    def ops(self) -> Sequence[int]: ...
+    def ops(self) -> Sequence[int]:
+        """Stream ops, ``OPEN`` .. ``RESUME``."""
+        ...
+
     @property
-    def firsts(self) -> Sequence[int]: ...
+    def firsts(self) -> Sequence[int]:
+        """Position of each entry's first row."""
+        ...
+
     @property
-    def rows(self) -> Sequence[int]: ...
+    def rows(self) -> Sequence[int]:
+        """Rows of each entry."""
+        ...
+
     @property
-    def accepted(self) -> Sequence[int]: ...
+    def accepted(self) -> Sequence[int]:
+        """Kept rows of each stream's previous round."""
+        ...
+
     @property
-    def generations(self) -> Sequence[int]: ...
+    def generations(self) -> Sequence[int]:
+        """State generation before each entry."""
+        ...
+
     @property
-    def returns(self) -> Sequence[int]: ...
+    def returns(self) -> Sequence[int]:
+        """``RETURN_ALL``, ``RETURN_LAST`` or ``RETURN_NONE`` of each entry."""
+        ...
+
     @property
-    def cuts(self) -> Sequence[int]: ...
+    def cuts(self) -> Sequence[int]:
+        """Row offsets that divide the round into batches."""
+        ...
+
     @property
-    def rows_total(self) -> int: ...
+    def rows_total(self) -> int:
+        """Rows of the round."""
+        ...
+
     @property
-    def rows_returned(self) -> int: ...
+    def rows_returned(self) -> int:
+        """Rows that go back to rank 0."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What a stage asks of its engine, decided before boot and the same on every rank but for threads.
+    """What a stage asks of its engine: decided before boot, the same on every rank.
 
     Attributes:
         dtype: Compute and row dtype, ``"float32"`` or what the engine names.
@@ -126,12 +156,16 @@ class StageEngine(Protocol):
     """Runs layers ``first..end`` (half-open) of one checkpoint; the lead's also embeds and heads.
 
     Made by calling the class that an entry point in group ``stagelink.engines`` names, as
-    ``factory(checkpoint, family, first, end, lead=bool, settings=EngineSettings)``. The constructor reads
-    metadata only; it raises ``CheckpointError`` or ``ConfigError`` for what the engine cannot do, before any weights
+    ``factory(checkpoint, family, first, end, lead=bool, settings=EngineSettings)``. The constructor
+    reads
+    metadata only; it raises ``CheckpointError`` or ``ConfigError`` for what the engine cannot do,
+    before any weights
     are read.
 
-    Promises: the same bytes for the same sequence of plans; nothing changes when a call raises; a closed or cancelled
-    stream frees its slot; nothing of a rows buffer is kept after the call; the calls come from one thread.
+    Promises: the same bytes for the same sequence of plans; nothing changes when a call raises; a
+        closed or cancelled
+    stream frees its slot; nothing of a rows buffer is kept after the call; the calls come from one
+    thread.
     """
 
     def describe(self) -> EngineDescription:
@@ -150,7 +184,8 @@ class StageEngine(Protocol):
         """Apply the plan's ops to the own state and turn rows into rows.
 
         Args:
-            plan: The round. An entry with op continue cuts the stream's state to ``firsts[i]`` positions first.
+            plan: The round. An entry with op continue cuts the stream's state to ``firsts[i]``
+                positions first.
             rows_in: uint8 ``[rows_total * row_bytes]``, plane-major, 64-byte aligned.
             rows_out: uint8 of the same shape; complete when the call returns.
         """
@@ -161,7 +196,10 @@ class StageEngine(Protocol):
         ...
 
     def run_head(self, rows_in: np.ndarray, rows: int) -> np.ndarray:
-        """Lead only: final norm and head over ``rows`` returned rows; float32 logits ``[rows, vocab]``."""
+        """Lead only: final norm and head over ``rows`` returned rows.
+
+        Float32 logits ``[rows, vocab]``.
+        """
         ...
 
     def keep(self, stream: int, position: int) -> None:

@@ -1,6 +1,7 @@
 """The exceptions that stagelink raises, and the stable reason each one carries.
 
-They are defined here and imported by the Rust extension; nothing in this file decides when one is raised.
+They are defined here and imported by the Rust extension; nothing in this file decides when one is
+raised.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ class StagelinkError(Exception):
     """Base of every error that stagelink raises on purpose.
 
     Attributes:
-        reason: Stable code of the broken rule (``docs/protocol.md`` 9 for the wire's); never translated.
+        reason: Stable code of the broken rule (``docs/protocol.md`` 9 for the wire's); never
+            translated.
         rank: Rank that is to blame, or ``None`` where none is known.
         operation: What was being done (``"join"``, ``"receive rows"``), or ``None``.
         seconds: The limit that ran out, for a deadline.

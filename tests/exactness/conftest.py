@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from stagelink.engine import CONTINUE
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import chunked, step
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conftest import Model
+
     from stagelink_conformance.pipeline import Pipeline
 
 # Two float32 implementations differ by at most 1e-4 in a logit (docs/exactness.md), so a choice is

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from stagelink_conformance.reference import reference_logits
 from stagelink_conformance.scripts import chunked
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from stagelink_conformance.scripts import chunked, random_ids, random_script
 from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
     from conftest import Model
+
     from stagelink_conformance.scripts import Script
 
 CHUNKS = (1, 7, 64, 100)

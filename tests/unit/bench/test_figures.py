@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-import figures
 import pytest
+
+import figures
 
 MACHINE = {"processor": "P", "cores": 2, "load": [0.5, 0.4, 0.3], "commit": "abc"}
 LINK = {

@@ -4,11 +4,12 @@ import json
 import sys
 import time
 
+import pytest
+
 import peer_environments
 import peer_run
 import peer_series
 import peers
-import pytest
 
 WAITS = [sys.executable, "-c", "import signal; signal.pause()"]
 

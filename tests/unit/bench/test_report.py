@@ -4,8 +4,9 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import figures
 import pytest
+
+import figures
 import report
 
 MACHINE = {"processor": "P <1>", "cores": 2, "load": [0.5, 0.4, 0.3], "commit": "abc"}

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+
 from stagelink.checkpoint import conversion, limits
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import CheckpointError, ConfigError, DeadlineError

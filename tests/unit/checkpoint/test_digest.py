@@ -4,6 +4,7 @@ import hashlib
 import os
 
 import pytest
+
 from stagelink.checkpoint.digest import Digests
 from stagelink.checkpoint.weight_file import WeightFile
 from stagelink.errors import CheckpointError

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from stagelink.checkpoint.family import read_family
 from stagelink.checkpoint.opened import TensorInfo
 from stagelink.errors import CheckpointError

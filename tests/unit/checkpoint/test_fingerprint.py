@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.fingerprint import FIELDS, Fingerprint, make_fingerprint
 

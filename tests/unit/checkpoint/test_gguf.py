@@ -3,6 +3,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
+
 from stagelink.checkpoint.gguf_walk import walk
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.weight_file import WeightFile

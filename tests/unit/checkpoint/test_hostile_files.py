@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+
 from stagelink.checkpoint.family import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import StagelinkError

@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import safetensors.numpy
+
 from stagelink.checkpoint.family import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.safetensors_file import SafetensorsReader, parse_header

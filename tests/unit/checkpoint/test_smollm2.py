@@ -12,6 +12,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+
 from stagelink.checkpoint import open as opening
 from stagelink.checkpoint.family import read_family
 from stagelink.checkpoint.open import open_checkpoint

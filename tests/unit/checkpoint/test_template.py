@@ -5,6 +5,7 @@ import time
 import tracemalloc
 
 import pytest
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.template import ChatTemplate
 from stagelink.errors import CheckpointError, ConfigError, StagelinkError

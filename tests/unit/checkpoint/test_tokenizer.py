@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import CheckpointError
 

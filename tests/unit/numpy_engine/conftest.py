@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from stagelink.engine import EngineSettings
 from stagelink_conformance.stages import Stages
 from stagelink_numpy import NumpyEngine

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from stagelink._native import Plan
 from stagelink.engine import CLOSE, OPEN, ConfigError, EngineError, EngineSettings
 from stagelink_conformance.pipeline import Pipeline

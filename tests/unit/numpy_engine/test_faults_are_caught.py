@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from stagelink.engine import CONTINUE, EngineError, EngineSettings
 from stagelink_conformance.promises import test_exactness as exactness
 from stagelink_conformance.promises import test_loading as loading

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from stagelink.engine import EngineSettings, Family, Rope
 from stagelink_numpy.layers import QUERY_ROWS, AttentionScratch, attend, rms_norm, rotate, swiglu
 from stagelink_numpy.memory import ALIGNMENT, aligned_zeros

@@ -4,6 +4,7 @@ It adds none; tests of what is special to this engine are beside it.
 """
 
 import pytest
+
 from stagelink_conformance.promises import *  # noqa: F403
 from stagelink_numpy import NumpyEngine
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from stagelink.engine import CheckpointError
 from stagelink_numpy.rope import check_rope, rope_tables
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from stagelink.engine import CLOSE, CONTINUE, OPEN, EngineError, EngineSettings
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_numpy.rounds import Batch, Piece, check_round

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from stagelink.engine import EngineError
 from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import Stages

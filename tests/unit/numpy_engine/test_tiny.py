@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
 from stagelink_numpy.tiny import END_OF_TEXT, TINY, make_tiny

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from stagelink.engine import EngineDescription, PlanLike, StageEngine
 
+    from stagelink.engine import EngineDescription, PlanLike, StageEngine
     from stagelink_conformance.plans import RoundPlan
     from stagelink_conformance.scripts import Script
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stagelink.engine import EngineSettings
-
     from stagelink_conformance.stages import Stages
 
 # Engines and numpy are imported inside the fixtures: every pytest run loads this file, and most ask

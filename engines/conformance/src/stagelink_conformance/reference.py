@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
+
     from stagelink.engine import Checkpoint
 
     Doubles = npt.NDArray[np.float64]

@@ -9,14 +9,15 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN
 
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN
 from stagelink_conformance.plans import Entry, RoundPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
     from stagelink.engine import EngineSettings
 
 

@@ -10,9 +10,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
-
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import random_ids
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.engine import Checkpoint, EngineSettings, StageEngine
-
     from stagelink_conformance.pipeline import Outcome
 
 # How far logits of the same positions may be apart between two compositions. Where the composition

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stagelink.engine import EngineError
-
 from stagelink_numpy.memory import ALIGNMENT, FLOAT_BYTES, aligned_zeros
 
 if TYPE_CHECKING:
     from stagelink.engine import EngineSettings, Family
-
     from stagelink_numpy.memory import Floats
 
 # Positions are padded so that every slot and head begins on a 64-byte border, whatever the context.

@@ -9,8 +9,8 @@ import platform
 from typing import TYPE_CHECKING
 
 import numpy as np
-from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
 
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
 from stagelink_numpy.cache import Cache
 from stagelink_numpy.memory import FLOAT_BYTES
 from stagelink_numpy.model import Model
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
 
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
     from stagelink_numpy.memory import Floats
     from stagelink_numpy.rounds import Round
 

@@ -15,7 +15,6 @@ from stagelink_numpy.memory import aligned_zeros, carve
 
 if TYPE_CHECKING:
     from stagelink.engine import EngineSettings, Family
-
     from stagelink_numpy.memory import Floats
 
 # Query rows that attend together. It bounds the scores to this many rows times the context, and it

@@ -16,8 +16,8 @@ from stagelink_numpy.rope import rope_tables
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from stagelink.engine import EngineSettings, Family
 
+    from stagelink.engine import EngineSettings, Family
     from stagelink_numpy.cache import Cache
     from stagelink_numpy.memory import Floats
     from stagelink_numpy.rounds import Batch

@@ -9,14 +9,14 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from stagelink.engine import CheckpointError
 
+from stagelink.engine import CheckpointError
 from stagelink_numpy.memory import aligned_zeros
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from stagelink.engine import Family, Rope
 
+    from stagelink.engine import Family, Rope
     from stagelink_numpy.memory import Floats
 
     Doubles = npt.NDArray[np.float64]

@@ -12,13 +12,12 @@ import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
-from stagelink.engine import EngineError
 
+from stagelink.engine import EngineError
 from stagelink_numpy.memory import FLOAT_BYTES
 
 if TYPE_CHECKING:
     from stagelink.engine import Family
-
     from stagelink_numpy.memory import Floats
 
 # Magic, format version, reserved, then layers first and end, kv_heads, head_width, positions, the

@@ -10,6 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from stagelink.engine import read_family
 
 if TYPE_CHECKING:

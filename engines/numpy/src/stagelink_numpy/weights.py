@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stagelink.engine import Checkpoint, Family
-
     from stagelink_numpy.memory import Floats
 
     Progress = Callable[[int, int], None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from stagelink.engine import CLOSE, CONTINUE, OPEN
 
+from stagelink.engine import CLOSE, CONTINUE, OPEN
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.reference import reference_logits
 from stagelink_conformance.scripts import chunked, open_streams, random_script, step

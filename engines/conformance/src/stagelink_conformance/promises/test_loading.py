@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from stagelink.engine import CheckpointError, ConfigError, EngineError, StageEngine
 
+from stagelink.engine import CheckpointError, ConfigError, EngineError, StageEngine
 from stagelink_conformance.pipeline import Pipeline, row_bytes
 from stagelink_conformance.scripts import chunked
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, EngineError
 
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, EngineError
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import chunked

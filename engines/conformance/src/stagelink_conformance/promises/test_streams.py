@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, EngineError
 
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, EngineError
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import chunked, step
 from stagelink_conformance.stages import assert_same_bits
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stagelink.engine import StageEngine
-
     from stagelink_conformance.pipeline import Pipeline
     from stagelink_conformance.stages import Stages
 
