@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.cli import settings
 from stagelink.cli.keygen import write_key
-from stagelink.cli.outcome import FAILED, StageEndedError
+from stagelink.cli.outcome import FAILED, INTERRUPTED, StageEndedError
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.table import stage_table, summary
 from stagelink.config import Job, ModelConfig, Task
+from stagelink.launch import life
 from stagelink.launch.local import Ending, LocalLaunch, launch_folder
 
 if TYPE_CHECKING:
@@ -69,19 +70,21 @@ def _launch(job: Job, arguments: argparse.Namespace, environment: dict[str, str]
         with launch:
             ending = launch.wait()
             words = {rank: launch.last_words(rank) for rank in ending.codes}
-        if launch.signal is not None:
-            raise _asked_to_end(launch.signal)
         result = folder.read_result()
         if result is None or any(ending.codes.values()):
-            raise _culprit(folder, ending, words, job.model)
+            raise _asked_to_end(launch.signal, ending) or _culprit(folder, ending, words, job.model)
         for rank in range(1, job.model.world):
             result["stages"][rank].update(folder.read_report(rank) or {})
     return result
 
 
-def _asked_to_end(number: int) -> BaseException:
-    if number == signal.SIGINT:
+def _asked_to_end(number: int | None, ending: Ending) -> BaseException | None:
+    """Return the end that a person asked for; ``None`` where it came by itself."""
+    was_ended = number == signal.SIGINT and 0 in ending.ended_by_us
+    if was_ended or ending.codes[0] in (INTERRUPTED, -signal.SIGINT):
         return KeyboardInterrupt()
+    if number is None or number == signal.SIGINT:
+        return None
     name = signal.Signals(number).name
     return StageEndedError(f"ended by {name}", reason="interrupted", rank=None, code=128 + number)
 
@@ -124,7 +127,11 @@ def _silent_end(code: int, words: str) -> str:
     last = words.splitlines()[-1:]
     if code == -signal.SIGKILL:
         return "killed by SIGKILL; the system does that to a process when memory runs out"
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    how = f"ended with exit code {code}"
+    if code in (life.TERMINATED, -signal.SIGTERM):
+        how = "ended by SIGTERM"
+    elif code < 0:
+        how = f"killed by {signal.Signals(-code).name}"
     return how + (f": {last[0]}" if last else "")
 
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -76,11 +77,11 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
             folder.write_result(result)
         else:
             folder.write_report(link.rank, result)
-    except BrokenPipeError:
-        # The launcher is gone already, and with it whoever would tidy up.
-        folder.remove()
-        return life.TERMINATED
     except (Exception, KeyboardInterrupt) as error:
+        # The end has begun: nothing may tear it apart.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if isinstance(error, BrokenPipeError):
+            outcome.drop_stdout()
         if os.environ.get("STAGELINK_TRACEBACK") == "1":
             raise
         with contextlib.suppress(FileNotFoundError):

@@ -41,14 +41,18 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
         return command()
     except KeyboardInterrupt:
         return _tell(StagelinkError("interrupted", reason="interrupted"), INTERRUPTED, as_json)
-    except BrokenPipeError:
-        # Whoever read the output went away; nothing can be said to them, and Python must not try.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except BrokenPipeError as error:
+        drop_stdout()
+        return _tell(error, FAILED, as_json=False)
     except Exception as error:  # noqa: BLE001 (a person gets one line, whatever went wrong)
         if os.environ.get("STAGELINK_TRACEBACK") == "1":
             traceback.print_exc()
         return _tell(error, exit_code(error), as_json)
+
+
+def drop_stdout() -> None:
+    """Send to nowhere what Python still holds for a reader that went away; it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: BaseException) -> int:
@@ -68,6 +72,9 @@ def describe(error: BaseException) -> dict[str, Any]:
         return {"reason": "interrupted", "rank": None, "message": "interrupted"}
     if isinstance(error, MemoryError):
         return {"reason": "memory", "rank": None, "message": f"out of memory: {_line(error)}"}
+    if isinstance(error, BrokenPipeError):
+        message = "whoever read the output went away before its end"
+        return {"reason": "broken_pipe", "rank": None, "message": message}
     if isinstance(error, OSError):
         return {"reason": "system", "rank": None, "message": _line(error)}
     hint = "set STAGELINK_TRACEBACK=1 to see where"

@@ -6,6 +6,7 @@ works where no signal would come: the launcher killed with SIGKILL, on any syste
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -72,7 +73,9 @@ class Launcher:
 
 def say(address_fd: int, line: str) -> None:
     """Tell the launcher one line; the descriptor stays open as a sign of life."""
-    os.write(address_fd, f"{line}\n".encode("ascii"))
+    # Where the launcher is gone, its closed pipe ends this process soon.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(address_fd, f"{line}\n".encode("ascii"))
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (signal's form)
