@@ -20,6 +20,8 @@ use crate::socket::{ListenSocket, Socket};
 
 /// How long a connection without a hello keeps its slot when others wait for one.
 const SILENT_SLOT: Duration = Duration::from_millis(500);
+/// Bytes that a pending connection may send: a hello, a proof, or the fate that answers a refusal.
+const PENDING_BYTES: usize = limits::HEADER_BYTES + limits::FATE_BYTES_MAX as usize;
 /// Source addresses whose failures are counted one by one; the rest are counted together.
 const SOURCES_MAX: usize = 16;
 
@@ -118,7 +120,7 @@ struct Pending {
     source: Option<SocketAddr>,
     age: Deadline,
     silent: Deadline,
-    bytes: [u8; HELLO_FRAME],
+    bytes: [u8; PENDING_BYTES],
     filled: usize,
     stage: Stage,
 }
@@ -197,7 +199,7 @@ impl Reception {
                 socket,
                 age: Deadline::after(limits::HANDSHAKE_LIMIT),
                 silent: Deadline::after(SILENT_SLOT),
-                bytes: [0; HELLO_FRAME],
+                bytes: [0; PENDING_BYTES],
                 filled: 0,
                 stage: Stage::Hello(Box::new(self.acceptor.clone())),
             });
@@ -252,8 +254,10 @@ impl Pending {
         match self.stage {
             Stage::Hello(acceptor) => {
                 let nonce = fresh_nonce()?;
+                let mut hello = [0; HELLO_FRAME];
+                hello.copy_from_slice(&self.bytes[..HELLO_FRAME]);
                 let (greeted, challenge) = acceptor
-                    .hello(&self.bytes, nonce)
+                    .hello(&hello, nonce)
                     .map_err(|stranger| stranger.0)?;
                 self.stage = Stage::Proof(Box::new(greeted));
                 Ok(if send_whole(&self.socket, &challenge) {
@@ -328,7 +332,7 @@ impl Pending {
     }
 }
 
-/// The refusal in a whole fate frame whose text may be cut off.
+/// The refusal in a whole fate frame.
 fn fate_refusal(bytes: &[u8]) -> Option<Refusal> {
     let (head, payload) = bytes.split_first_chunk()?;
     let header = Header::parse(head, &FrameRules::default()).ok()?;

@@ -150,18 +150,22 @@ impl Boot<'_> {
     }
 
     fn receive_arrivals(&self, reception: &mut Reception) -> Result<(), LinkError> {
-        let mut arrivals = Vec::new();
+        let mut refusals = Vec::new();
         let is_free = |link, rank| match link {
             Link::Control => self.shared.star().link(rank).is_none(),
             Link::Ring => self.incoming_is_free(),
         };
-        reception.advance(is_free, |arrival| arrivals.push(arrival));
-        for arrival in arrivals {
-            match arrival {
-                Arrival::Linked(linked, socket) => self.arrived(&linked, socket),
+        // A place is taken at once, so that a second claim in the same pass finds it taken.
+        reception.advance(is_free, |arrival| match arrival {
+            Arrival::Linked(linked, socket) => self.arrived(&linked, socket),
+            other => refusals.push(other),
+        });
+        for refusal in refusals {
+            match refusal {
+                Arrival::Linked(..) => {}
                 // It is told why on its own connection; the ring goes on waiting.
                 Arrival::TurnedAway { rank, error } => {
-                    reception.strangers.turned_away(rank, &error)
+                    reception.strangers.turned_away(rank, &error);
                 }
                 Arrival::Refused {
                     rank,
