@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         let (head, rest) = self
             .rest
             .split_at_checked(bytes)
-            .ok_or_else(|| self.short())?;
+            .ok_or_else(|| self.short(bytes))?;
         self.rest = rest;
         Ok(head)
     }
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         let (head, rest) = self
             .rest
             .split_first_chunk::<N>()
-            .ok_or_else(|| self.short())?;
+            .ok_or_else(|| self.short(N))?;
         self.rest = rest;
         Ok(*head)
     }
@@ -98,11 +98,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn short(&self) -> ProtocolError {
-        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
-        Refusal::PayloadShort.text(alloc::format!(
-            "payload ends {rest} bytes into a longer field"
-        ))
+    fn short(&self, needed: usize) -> ProtocolError {
+        let count = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (needed, rest) = (count(needed), count(self.rest.len()));
+        Refusal::PayloadShort.numbers("bytes for the next field", needed, rest)
     }
 }
 

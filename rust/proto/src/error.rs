@@ -242,6 +242,27 @@ impl Refusal {
         }
     }
 
+    /// An error about a number that has no meaning here.
+    #[must_use]
+    pub fn unknown(self, what: &'static str, got: impl Into<u64>) -> ProtocolError {
+        let got = got.into();
+        ProtocolError {
+            refusal: self,
+            detail: Detail::Unknown { what, got },
+            rank: None,
+        }
+    }
+
+    /// An error about a named thing that came in place of another.
+    #[must_use]
+    pub const fn named(self, what: &'static str, got: &'static str) -> ProtocolError {
+        ProtocolError {
+            refusal: self,
+            detail: Detail::Named { what, got },
+            rank: None,
+        }
+    }
+
     /// An error with a text made for the occasion.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> ProtocolError {
@@ -317,6 +338,20 @@ pub enum Detail {
         /// What came.
         got: u32,
     },
+    /// A number has no meaning here.
+    Unknown {
+        /// The field.
+        what: &'static str,
+        /// What came.
+        got: u64,
+    },
+    /// A named thing came in place of another.
+    Named {
+        /// What the rule demands.
+        what: &'static str,
+        /// What came.
+        got: &'static str,
+    },
     /// A text made for the occasion.
     Text(String),
 }
@@ -348,6 +383,8 @@ impl fmt::Display for Detail {
             } => {
                 write!(f, "stream {stream}: expected {what} {expected}, got {got}")
             }
+            Self::Unknown { what, got } => write!(f, "unknown {what} {got}"),
+            Self::Named { what, got } => write!(f, "expected {what}, got {got}"),
             Self::Text(text) => f.write_str(text),
         }
     }

@@ -39,8 +39,8 @@ impl Fate {
     pub fn parse(payload: &[u8], world: u32) -> Result<Self, ProtocolError> {
         let mut fields = Reader::new(payload);
         let number = fields.u16()?;
-        let refusal = Refusal::from_number(number)
-            .ok_or_else(|| Refusal::BadEnum.numbers("a known code, not", number, number))?;
+        let refusal =
+            Refusal::from_number(number).ok_or_else(|| Refusal::BadEnum.unknown("code", number))?;
         let text_bytes = usize::from(fields.u16()?);
         if text_bytes > limits::FATE_TEXT_MAX {
             return Err(Refusal::BadText.error("expected a text of at most 512 bytes"));

@@ -203,8 +203,8 @@ impl Header {
         if version != VERSION {
             return Err(Refusal::BadVersion.numbers("frame version", VERSION, version));
         }
-        let kind = Kind::from_number(kind)
-            .ok_or_else(|| Refusal::UnknownKind.numbers("a known kind, not", kind, kind))?;
+        let kind =
+            Kind::from_number(kind).ok_or_else(|| Refusal::UnknownKind.unknown("kind", kind))?;
         check_flags(kind, flags, rules)?;
         let checksummed = flags & FLAG_CHECKSUM != 0;
         let header = Self {
@@ -277,7 +277,7 @@ impl Header {
     }
 }
 
-/// CRC-32C of a whole payload; a few hundred MB/s, so that rows take a faster one outside.
+/// CRC-32C of a whole payload; portable, so that rows take a faster one outside.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     CRC_32C.checksum(bytes)
@@ -285,7 +285,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 
 /// CRC-32C of a payload that comes in pieces.
 #[derive(Clone)]
-pub struct Checksum(crc::Digest<'static, u32, Table<1>>);
+pub struct Checksum(crc::Digest<'static, u32, Table<16>>);
 
 impl Checksum {
     /// The checksum of nothing.
@@ -339,7 +339,7 @@ fn check_flags(kind: Kind, flags: u16, rules: &FrameRules) -> Result<(), Protoco
     Ok(())
 }
 
-static CRC_32C: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
+static CRC_32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
 #[cfg(test)]
 mod tests {

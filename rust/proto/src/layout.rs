@@ -184,11 +184,7 @@ fn check_format(lead: &Description, it: &Description, _: u32) -> Result<(), Prot
     same(Refusal::FormatWidth, "width", lead.width, it.width)?;
     same(Refusal::FormatPlanes, "planes", lead.planes, it.planes)?;
     if it.row_dtype != lead.row_dtype {
-        return Err(Refusal::FormatDtype.text(alloc::format!(
-            "expected row_dtype {}, got {}",
-            lead.row_dtype.name(),
-            it.row_dtype.name()
-        )));
+        return Err(Refusal::FormatDtype.named(lead.row_dtype.name(), it.row_dtype.name()));
     }
     same(
         Refusal::DraftWidth,
@@ -197,11 +193,7 @@ fn check_format(lead: &Description, it: &Description, _: u32) -> Result<(), Prot
         it.draft_width,
     )?;
     if it.sampler != lead.sampler {
-        return Err(Refusal::Sampler.text(alloc::format!(
-            "expected sampler {}, got {}",
-            lead.sampler.name(),
-            it.sampler.name()
-        )));
+        return Err(Refusal::Sampler.named(lead.sampler.name(), it.sampler.name()));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// 32 bytes of SHA-256, a MAC or a derived key.
 pub type Digest = [u8; 32];
@@ -18,8 +18,10 @@ impl Secret {
     /// Extracts from the 32 bytes of the key file; the caller wipes its own copy.
     #[must_use]
     pub fn from_key(key: &[u8; 32]) -> Self {
-        let (prk, _) = Hkdf::<Sha256>::extract(Some(b"stagelink/v1 psk"), key);
-        Self(Zeroizing::new(prk.into()))
+        let (mut extracted, _) = Hkdf::<Sha256>::extract(Some(b"stagelink/v1 psk"), key);
+        let secret = Self(Zeroizing::new(extracted.into()));
+        extracted.as_mut_slice().zeroize();
+        secret
     }
 
     /// MAC of the connector over `th1`.
@@ -118,4 +120,24 @@ fn hmac_sha256(key: &Digest, parts: &[&[u8]]) -> Digest {
         mac.update(part);
     }
     mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use hkdf::Hkdf;
+    use sha2::Sha256;
+
+    use super::Secret;
+
+    #[test]
+    fn expansion_is_the_one_of_rfc_5869() {
+        let (key, hash) = ([7; 32], [9; 32]);
+        let secret = Secret::from_key(&key);
+        let (_, reference) = Hkdf::<Sha256>::extract(Some(b"stagelink/v1 psk"), &key);
+        let mut expected = [0; 32];
+        reference
+            .expand_multi_info(&[b"label\0", &hash], &mut expected)
+            .expect("32 bytes fit");
+        assert_eq!(*secret.expand(b"label\0", &hash), expected);
+    }
 }

@@ -40,8 +40,8 @@ impl Refused {
     pub fn parse(bytes: &[u8; limits::REFUSED_PROVED_BYTES]) -> Result<Self, ProtocolError> {
         let mut fields = Reader::new(bytes);
         let number = fields.u16()?;
-        let refusal = Refusal::from_number(number)
-            .ok_or_else(|| Refusal::BadEnum.numbers("a known code, not", number, number))?;
+        let refusal =
+            Refusal::from_number(number).ok_or_else(|| Refusal::BadEnum.unknown("code", number))?;
         let text_bytes = usize::from(fields.u16()?);
         let room = limits::REFUSED_TEXT_MAX;
         let padding = room

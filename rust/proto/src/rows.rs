@@ -175,9 +175,8 @@ impl ExpectedRows {
             _ => (Refusal::RowsCount, Refusal::RowsSize),
         };
         if header.kind != self.kind {
-            let got = header.kind.name();
-            let text = alloc::format!("expected {}, got {got}", self.kind.name());
-            return Err(Refusal::UnexpectedKind.text(text));
+            let (what, got) = (self.kind.name(), header.kind.name());
+            return Err(Refusal::UnexpectedKind.named(what, got));
         }
         if header.sequence != self.round {
             return Err(Refusal::RowsRound.numbers("rows of round", self.round, header.sequence));

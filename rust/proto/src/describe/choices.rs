@@ -26,7 +26,7 @@ macro_rules! wire_enum {
             pub fn from_number(number: u8) -> Result<Self, ProtocolError> {
                 match number {
                     $($number => Ok(Self::$variant),)+
-                    _ => Err(Refusal::BadEnum.numbers(concat!("a known ", $field, ", not"), number, number)),
+                    _ => Err(Refusal::BadEnum.unknown($field, number)),
                 }
             }
 

@@ -127,11 +127,8 @@ fn expect_sequence(header: &Header) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-fn unexpected(kind: Kind) -> ProtocolError {
-    Refusal::UnexpectedKind.text(alloc::format!(
-        "{} may not come at this point of the handshake",
-        kind.name()
-    ))
+const fn unexpected(kind: Kind) -> ProtocolError {
+    Refusal::UnexpectedKind.named("the handshake's next frame", kind.name())
 }
 
 fn array_of<const N: usize>(payload: &[u8]) -> Result<[u8; N], ProtocolError> {

@@ -129,8 +129,8 @@ impl Entry {
     /// The rules of the op's row in section 6.7, in the order of the fields.
     pub(super) fn check(&self, bounds: &PlanBounds) -> Result<(), ProtocolError> {
         if bounds.ops & self.op.bit() == 0 {
-            let (op, id) = (u32::from(self.op.number()), self.id);
-            return Err(Refusal::UnsupportedOp.stream(id, "an op of the mask, not", op, op));
+            let text = alloc::format!("stream {}: op {:?} is not done here", self.id, self.op);
+            return Err(Refusal::UnsupportedOp.text(text));
         }
         match self.op {
             Op::Open => {
