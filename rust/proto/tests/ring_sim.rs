@@ -11,6 +11,8 @@
     reason = "small numbers of a simulation"
 )]
 
+#[path = "support/descriptions.rs"]
+mod descriptions;
 #[path = "support/link_end.rs"]
 mod link_end;
 #[path = "support/pipe.rs"]

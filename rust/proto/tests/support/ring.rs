@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use stagelink_proto::{
-    describe::{BLOCKS_LEAST, Description, KvDtype, OPS_LEAST, Sampler},
     fingerprint::Fingerprint,
     handshake::{Acceptor, Connector, Decision, Links},
     hello::{Link, Settings},
@@ -12,8 +11,9 @@ use stagelink_proto::{
 };
 
 use crate::{
+    descriptions::description,
     pipe::{Draw, Pipe, Wire},
-    rank::{FORMAT, Manner, Rank},
+    rank::{Manner, Rank},
 };
 
 /// Every message takes up to so long.
@@ -151,43 +151,6 @@ impl Ring {
             assert_eq!(rank.buffers.taken(), 0);
         }
         assert!(self.ranks[0].rows_checked > 0);
-    }
-}
-
-fn description(rank: u32, world: u32) -> Description {
-    Description {
-        rank,
-        world,
-        first: rank * 4,
-        end: rank * 4 + 4,
-        layers: world * 4,
-        width: FORMAT.width,
-        planes: FORMAT.planes,
-        row_dtype: FORMAT.row_dtype,
-        kv_dtype: KvDtype::Float32,
-        sampler: Sampler::First,
-        chunk_rows: 16,
-        rows_max: 64,
-        streams_max: 4,
-        context: 256,
-        states: 4,
-        kv_rows: 1_024,
-        draft_width: 0,
-        buffers: 2,
-        rounds_in_flight_max: 3,
-        ops: OPS_LEAST,
-        blocks: BLOCKS_LEAST,
-        batch_invariant: false,
-        keep: true,
-        weight_bytes: 0,
-        process: 0,
-        port: 7_000 + rank as u16,
-        engine_version: "1".into(),
-        backend: "simulated".into(),
-        device: String::new(),
-        host: format!("host{rank}"),
-        address: "127.0.0.1".into(),
-        taps: Vec::new(),
     }
 }
 

@@ -24,7 +24,7 @@ use stagelink_proto::{
     open::Open,
     plan::{Plan, PlanBounds},
     progress::Phase,
-    rows::{Boundary, ExpectedRows, RowsFormat},
+    rows::{Boundary, ExpectedRows},
     streams::{Capacity, Streams},
 };
 
@@ -360,11 +360,3 @@ impl Rank {
         }
     }
 }
-
-/// Rows of eight bytes.
-pub(crate) const FORMAT: RowsFormat = RowsFormat {
-    width: 2,
-    planes: 1,
-    row_dtype: stagelink_proto::describe::RowDtype::Float32,
-    draft_width: 0,
-};
