@@ -52,7 +52,7 @@ def of_link(context: dict[str, Any], files: list[bytes]) -> Iterator[Seed]:
 
 
 def of_handshake(context: dict[str, Any], files: list[bytes]) -> Iterator[Seed]:
-    """The frames of the end that is not judged."""
+    """Give the frames of the end that is not judged."""
     first = 0 if context["judge"] == "acceptor" else 1
     yield "handshake", bytes([first]) + b"".join(files[first::2])
     for frame in files:
@@ -73,6 +73,13 @@ def played_handshakes() -> Iterator[Seed]:
             yield "handshake", bytes([2]) + equal + equal + bytes([place]) + change + bytes(9)
 
 
+def capacity(context: dict[str, Any]) -> bytes:
+    """Return what a follower can hold, as the target `plans` reads it."""
+    sizes = [context.get("context", 64) - 1, context.get("kv_rows", 128) - 1]
+    wide = context.get("states", 2) - 1 & 3 | min(context.get("draft_width", 0), 15) << 4
+    return bytes([min(size, 255) for size in sizes] + [wide])
+
+
 def of_vector(vector: dict[str, Any]) -> Iterator[Seed]:
     """Every seed that one vector gives."""
     files = [(VECTORS / name).read_bytes() for name in vector["files"]]
@@ -86,14 +93,10 @@ def of_vector(vector: dict[str, Any]) -> Iterator[Seed]:
             yield "layout", bytes([context["world"]]) + pieces(files)
             yield from (("payload", bytes([16, 0]) + one) for one in files)
         case "plan_sequence":
-            size, states = context.get("context", 64) - 1, context.get("states", 2) - 1
-            draft_width = min(context.get("draft_width", 0), 15)
-            yield "plans", bytes([size & 255, states & 3 | draft_width << 4]) + pieces(files)
+            yield "plans", capacity(context) + pieces(files)
             yield from (("payload", bytes([18, 0]) + one) for one in files)
         case "rows":
-            yield "plans", bytes([63, 1 | context.get("draft_width", 0) << 4 & 255]) + pieces(
-                files[:1]
-            )
+            yield "plans", capacity(context) + pieces(files[:1])
             yield from of_frame(files[1])
         case "link":
             yield from of_link(context, files)

@@ -10,10 +10,10 @@ use stagelink_proto::incoming::{Event, Incoming, Want};
 use stagelink_proto::message::{Message, Surroundings};
 
 use crate::payload::check;
+use crate::repair::repair;
 use crate::source::Source;
 
 const PAYLOAD_MAX: usize = 64 << 10;
-const HEADER_BYTES: usize = 32;
 const ENDS: [LinkEnd; 4] = [
     LinkEnd::LeadControl,
     LinkEnd::FollowerControl,
@@ -59,28 +59,6 @@ pub fn judge(input: &[u8]) {
     assert_eq!(push_all(&stream, rules, |_| 1), whole, "byte by byte");
     assert_eq!(read_all(&stream, rules, cut), whole, "read into place");
     follow(&whole, place);
-}
-
-/// Give every frame its magic and its checksums, so that its fields are looked at.
-fn repair(stream: &mut [u8]) {
-    let mut rest = stream;
-    while let Some((header, after)) = rest.split_at_mut_checked(HEADER_BYTES) {
-        header[..4].copy_from_slice(b"SLNK");
-        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-        let count = usize::try_from(length)
-            .unwrap_or(usize::MAX)
-            .min(after.len());
-        let (payload, next) = after.split_at_mut(count);
-        let computed = if header[6] & 1 == 0 {
-            0
-        } else {
-            checksum(payload)
-        };
-        header[24..28].copy_from_slice(&computed.to_le_bytes());
-        let computed = checksum(&header[..28]);
-        header[28..].copy_from_slice(&computed.to_le_bytes());
-        rest = next;
-    }
 }
 
 /// Everything by `Incoming::push`, in reads of `cut(offset)` bytes.
@@ -189,6 +167,9 @@ fn follow(seen: &[Seen], place: u8) {
         let Seen::Frame(header, payload) = one else {
             continue;
         };
+        if header.checksummed {
+            assert_eq!(header.payload_checksum, checksum(payload));
+        }
         let before = conversation.state();
         if conversation.receive(header).is_err() {
             assert_eq!(

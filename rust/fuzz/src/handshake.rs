@@ -1,7 +1,8 @@
 //! The handshake: one end against arbitrary bytes, or two honest ends with a hostile wire between.
 //!
 //! First byte: 0 the acceptor reads the input, 1 the connector does, else both ends play. Then two
-//! bytes of settings a side, and up to four changes of the wire (frame, offset, mask).
+//! bytes of settings a side, a byte of circumstances, and up to four changes of
+//! the wire (frame, offset, mask).
 
 use stagelink_proto::fingerprint::Fingerprint;
 use stagelink_proto::handshake::{
@@ -11,6 +12,7 @@ use stagelink_proto::handshake::{
 use stagelink_proto::hello::{Link, Settings};
 use stagelink_proto::proof::Secret;
 
+use crate::repair::repair;
 use crate::source::Source;
 
 const KEY: [u8; 32] = [7; 32];
@@ -32,8 +34,10 @@ pub fn judge(input: &[u8]) {
 
 /// Nobody without the key gets past the proof.
 fn accept_anything(source: &mut Source<'_>) {
-    let hello: [u8; HELLO_FRAME] = source.array();
-    let proof: [u8; PROOF_FRAME] = source.array();
+    let mut hello: [u8; HELLO_FRAME] = source.array();
+    let mut proof: [u8; PROOF_FRAME] = source.array();
+    repair(&mut hello);
+    repair(&mut proof);
     let acceptor = Acceptor::new(Secret::from_key(&KEY), settings(1, 0), Links::Both);
     if let Ok((greeted, _)) = acceptor.hello(&hello, FAR_NONCE) {
         assert!(
@@ -45,17 +49,21 @@ fn accept_anything(source: &mut Source<'_>) {
 
 /// Nobody without the key is believed.
 fn connect_to_anything(source: &mut Source<'_>) {
-    let challenge: [u8; CHALLENGE_FRAME] = source.array();
+    let mut challenge: [u8; CHALLENGE_FRAME] = source.array();
+    repair(&mut challenge);
     let connector = connector(0, 0);
     let (greeting, _) = connector.start(NEAR_NONCE).expect("a hello can be sent");
     let Ok((proving, _)) = greeting.challenge(&challenge) else {
         return;
     };
-    let answer = source.bytes(WELCOME_FRAME + 128);
+    let mut answer = source.bytes(WELCOME_FRAME + 128).to_vec();
+    repair(&mut answer);
     if let Some(header) = answer.first_chunk() {
         let _ = Proving::payload_bytes(header);
     }
-    let refused = proving.answer(answer).expect_err("a stranger was believed");
+    let refused = proving
+        .answer(&answer)
+        .expect_err("a stranger was believed");
     assert!(
         !refused.fate_due && refused.text.is_none(),
         "a stranger was answered"
@@ -76,10 +84,18 @@ fn change(frame: &mut [u8], number: u8, changes: &[Change]) -> bool {
         let offset = usize::from(one.offset) % frame.len();
         frame[offset] ^= one.mask;
     }
-    before != frame
+    let touched = before != frame;
+    if touched {
+        // Whoever can change a frame can make its checksums good again.
+        repair(frame);
+    }
+    touched && before != frame
 }
 
 /// Both ends hold the key; the wire may change bytes, and the ends may disagree.
+///
+/// Circumstances: bit 0 the place is taken; bits 1 to 3 which links the acceptor takes; bit 4 a
+/// control link; bit 5 the connector believes that it dials the lead.
 fn play(source: &mut Source<'_>) {
     let (near, far, free) = (source.u16(), source.u16(), source.u8());
     let changes: [Change; 4] = std::array::from_fn(|_| Change {
@@ -88,7 +104,7 @@ fn play(source: &mut Source<'_>) {
         mask: source.u8(),
     });
     let secret = Secret::from_key(&KEY);
-    let links = [Links::Both, Links::Ring, Links::Control][usize::from(free >> 1) % 3];
+    let links = [Links::Both, Links::Ring, Links::Control][usize::from(free >> 1 & 7) % 3];
     let acceptor = Acceptor::new(secret, settings(1, far), links);
     let (greeting, mut hello) = connector(near, free >> 4)
         .start(NEAR_NONCE)

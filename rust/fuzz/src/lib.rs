@@ -10,6 +10,7 @@ pub mod header;
 pub mod layout;
 pub mod payload;
 pub mod plans;
+mod repair;
 mod source;
 
 /// A target: its name, which is also the name of its folder of seeds, and its function.

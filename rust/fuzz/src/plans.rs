@@ -1,4 +1,4 @@
-//! Plans in order of arrival at one follower: two bytes of its capacity, then pieces.
+//! Plans in order of arrival at one follower: three bytes of its capacity, then pieces.
 //!
 //! A refused plan changes nothing; an admitted one leaves every limit kept; the frames that a
 //! plan asks for are the ones that are taken.
@@ -17,11 +17,11 @@ use crate::source::Source;
 /// Where a rule does not hold.
 pub fn judge(input: &[u8]) {
     let mut source = Source::new(input);
-    let (size, wide) = (source.u8(), source.u8());
+    let (size, positions, wide) = (source.u8(), source.u8(), source.u8());
     let capacity = Capacity {
         context: 1 + u32::from(size),
         states: 1 + u32::from(wide & 3),
-        kv_rows: u64::from(size) + 64,
+        kv_rows: 1 + u64::from(positions),
     };
     let bounds = PlanBounds {
         ops: OPS_ALL,
