@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 
-from stagelink import _native
-
 from tests.architecture.tree import ROOT
 from tests.support.second_reader.codes import NAMES, NUMBERS, PAGE
+
+from stagelink import _native
 
 # Raised by time, by a machine or by a person, never by bytes; a fate carries them.
 NOT_FROM_BYTES = frozenset(

@@ -10,7 +10,6 @@ import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.architecture.tree import ROOT, files, imports, named
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.support.second_reader.codes import NUMBERS
 from tests.support.second_reader.judge import judge
 from tests.support.second_reader.wire import crc32c

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stagelink import _native
-
 from tests.support.second_reader.codes import NUMBERS
+
+from stagelink import _native
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 MANIFEST = json.loads((VECTORS / "manifest.json").read_text(encoding="utf-8"))["vectors"]

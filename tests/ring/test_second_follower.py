@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from stagelink import _native, errors
-
 from tests.support.second_follower import SecondFollower
 from tests.support.second_reader.handshake import FIELDS as FIELD_NAMES
 from tests.support.second_reader.wire import Refusal
 from tests.support.second_stage import FateError, Stage
+
+from stagelink import _native, errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from stagelink import _native, errors
-
 from tests.support.second_lead import CLOSE, CONTINUE, OPEN, SecondLead, entry, plan
 from tests.support.second_stage import FateError, Stage
+
+from stagelink import _native, errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,8 +170,8 @@ def test_a_draft_that_is_cut_back_goes_on_under_the_next_generation(meeting: Mee
     lead.go_round(plan(entry(1, OPEN, 0, 8)), _bytes(8))
     lead.go_round(plan(entry(1, CONTINUE, 8, 4, 8)), _bytes(4))
     lead.go_round(plan(entry(1, CONTINUE, 9, 1, 1)), _bytes(1))
-    lead.go_round(plan(entry(1, CONTINUE, 10, 1, 1, 1)), _bytes(1))
-    lead.send_plan(plan(entry(1, CLOSE, 0, 0, 0, 1)))
+    lead.go_round(plan(entry(1, CONTINUE, 10, 1, 1, generation=1)), _bytes(1))
+    lead.send_plan(plan(entry(1, CLOSE, 0, 0, generation=1)))
     lead.go_round(plan(entry(2, OPEN, 0, 1)), _bytes(1))
     lead.say_bye()
     assert meeting.finish() is None
@@ -194,7 +194,7 @@ def test_keepalives_between_rounds_take_numbers_and_change_nothing(meeting: Meet
 BAD_PLANS = {
     "unknown_stream": entry(2, CONTINUE, 0, 1),
     "stream_reused": entry(1, OPEN, 0, 1),
-    "stale_generation": entry(1, CONTINUE, 8, 1, 8, 1),
+    "stale_generation": entry(1, CONTINUE, 8, 1, 8, generation=1),
     "wrong_position": entry(1, CONTINUE, 7, 1, 8),
     "accepted_outside": entry(1, CONTINUE, 9, 1, 9),
     "rows_missing": entry(1, CONTINUE, 8, 0, 8),

@@ -21,7 +21,7 @@ OPEN, CONTINUE, CLOSE = 1, 2, 3
 
 
 def entry(
-    stream: int, op: int, first: int, rows: int, accepted: int = 0, generation: int = 0
+    stream: int, op: int, first: int, rows: int, accepted: int = 0, *, generation: int = 0
 ) -> bytes:
     """The 28 bytes of one stream of a plan."""
     numbers = [(stream, 4), (op, 1), (0, 3), (first, 4), (rows, 4), (accepted, 4), (0, 4)]

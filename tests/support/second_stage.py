@@ -1,6 +1,6 @@
-"""What a second lead and a second follower share: connections, the handshake on them, the description.
+"""What a second lead and a second follower share: connections, handshakes, the description.
 
-Written from docs/protocol.md alone, on plain sockets; rounds are in second_lead.py and second_follower.py.
+Written from docs/protocol.md alone, on plain sockets; it knows no rounds.
 """
 
 from __future__ import annotations

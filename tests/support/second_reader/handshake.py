@@ -11,7 +11,6 @@ import hmac as compare
 
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-
 from tests.support.second_reader.codes import NAMES, NUMBERS
 from tests.support.second_reader.wire import (
     Fields,

@@ -60,7 +60,6 @@ def check_address(text: str) -> str:
 def parse_describe(payload: bytes, setting: Setting | None = None) -> dict[str, Any]:
     """Section 6.1; without a setting rank and world are not compared (a layout does that)."""
     fields = Fields(payload)
-    refuse_unless(len(payload) >= 136, "payload_short")
     read_prefix(fields, 1)
     found: dict[str, Any] = {"rank": fields.number(4)}
     refuse_unless(setting is None or found["rank"] == setting.rank, "rank_description")
@@ -175,13 +174,14 @@ def parse_roster(payload: bytes, setting: Setting) -> dict[str, Any]:
     names = ("ranks", "firsts", "ends", "ports", "addresses", "hosts")
     found: dict[str, Any] = {name: [] for name in names}
     for rank in range(count):
-        listed, first, end = fields.number(4), fields.number(4), fields.number(4)
+        head = Fields(fields.take(16))
+        listed, first, end = head.number(4), head.number(4), head.number(4)
         refuse_unless(listed == rank, "bad_limit", f"rank {listed}")
         refuse_unless(first < end, "range_empty")
-        port = fields.number(2)
+        port = head.number(2)
         refuse_unless(port > 0, "bad_address", "port 0")
-        address_bytes, host_bytes = fields.number(1), fields.number(1)
-        address = check_address(fields.text(address_bytes))
+        address_bytes, host_bytes = head.number(1), head.number(1)
+        address = check_address(fields.take(address_bytes).decode("ascii", "replace"))
         entry = (listed, first, end, port, address, fields.text(host_bytes))
         for name, value in zip(names, entry, strict=True):
             found[name].append(value)
@@ -237,11 +237,13 @@ def parse_cancel(payload: bytes) -> dict[str, Any]:
 def parse_fate(payload: bytes, setting: Setting) -> dict[str, Any]:
     """Section 6.6."""
     fields = Fields(payload)
-    code, text_bytes = fields.number(2), fields.number(2)
+    code = fields.number(2)
     refuse_unless(code in NAMES, "bad_enum", f"code {code}")
+    text_bytes = fields.number(2)
     refuse_unless(text_bytes <= 512, "bad_text")
-    culprit, reporter = fields.number(4), fields.number(4)
+    culprit = fields.number(4)
     refuse_unless(culprit < setting.world or culprit == UNKNOWN_RANK, "bad_limit", "culprit")
+    reporter = fields.number(4)
     refuse_unless(reporter < setting.world, "bad_limit", "reporter")
     fields.zeros(4)
     found = {"code": NAMES[code], "culprit": culprit, "reporter": reporter}

@@ -81,7 +81,6 @@ class Plan:
 def parse_plan(payload: bytes, setting: Setting) -> Plan:
     """Everything that a plan must be by itself."""
     fields = Fields(payload)
-    refuse_unless(len(payload) >= 24, "payload_short")
     read_prefix(fields, 3)
     streams, cut_count, blocks = fields.number(4), fields.number(4), fields.number(4)
     refuse_unless(streams <= setting.streams_max, "too_many_streams", f"{streams}")
@@ -99,8 +98,8 @@ def parse_plan(payload: bytes, setting: Setting) -> Plan:
     cuts: list[int] = []
     for _ in range(cut_count):
         cut = fields.number(4)
-        refuse_unless(0 < cut < rows, "cut_outside", f"{cut}")
         refuse_unless(not cuts or cuts[-1] < cut, "cut_order")
+        refuse_unless(0 < cut < rows, "cut_outside", f"{cut}")
         cuts.append(cut)
     returns = _read_returns(fields, entries, present=bool(blocks & RETURNS))
     token_ids = [fields.number(4) for _ in range(rows)] if blocks & TOKEN_IDS else []

@@ -166,6 +166,7 @@ def parse_header(
     if kind in FIXED_BYTES:
         refuse_unless(size == FIXED_BYTES[kind], "payload_size", f"{kind} of {size} bytes")
     else:
+        refuse_unless(kind != "tokens" or size == 4 * count, "payload_size", f"{size} bytes")
         most = min(MOST_BYTES.get(kind, GIB), payload_max, GIB)
         refuse_unless(size <= most, "payload_too_large", f"{kind} of {size} bytes, most {most}")
     refuse_unless(count == 0 or kind in COUNTED, "bad_count")
