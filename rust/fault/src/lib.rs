@@ -19,6 +19,7 @@ pub mod limits;
 mod pace;
 pub mod parse;
 mod proxy;
+mod relay;
 mod rewrite;
 mod status;
 mod wake;

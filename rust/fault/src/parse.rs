@@ -6,7 +6,7 @@
 //!
 //! | line | what happens |
 //! | --- | --- |
-//! | `latency D MS [JITTER_MS]` | each piece comes MS later, and up to JITTER_MS more; order is kept |
+//! | `latency D MS [JITTER_MS]` | all comes MS later, and up to JITTER_MS more; order is kept |
 //! | `rate D BYTES_PER_SECOND` | forward no faster |
 //! | `slice D BYTES_MAX [PAUSE_MS]` | write pieces of 1..=BYTES_MAX bytes, with a pause between |
 //! | `black_hole D [OFFSET]` | forward nothing (from OFFSET on) and keep the connection open |

@@ -12,8 +12,9 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::command::{Command, CommandError, Order, Request};
-use crate::connection::{Connection, reset};
+use crate::connection::Connection;
 use crate::limits::{CONNECTIONS_MAX, RULES_MAX};
+use crate::relay::reset;
 use crate::status::ConnectionStatus;
 use crate::wake::Wake;
 
