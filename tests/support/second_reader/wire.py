@@ -80,7 +80,7 @@ def _crc_table() -> tuple[int, ...]:
 _TABLE = _crc_table()
 
 
-def crc32c(data: bytes | memoryview) -> int:
+def crc32c(data: bytes | bytearray) -> int:
     """CRC-32C (CRC-32/ISCSI) of ``data``."""
     crc = 0xFFFFFFFF
     for byte in data:
