@@ -3,6 +3,35 @@
 //!
 //! The words and rules are those of `docs/protocol.md`; a module is named as its section's noun.
 //! Time is a [`core::time::Duration`] since any start that the caller keeps to.
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | [`frame`], [`incoming`] | where a frame begins and ends, and whether its bytes are whole |
+//! | [`handshake`], [`hello`], [`proof`], [`fingerprint`] | who may talk |
+//! | [`conversation`] | which frame may come or go next on one link |
+//! | [`describe`], [`layout`], [`boot`], [`roster`] | whether these stages are one ring |
+//! | [`plan`], [`streams`], [`rows`], [`in_flight`] | what a round does, and whether it fits |
+//! | [`keepalive`], [`progress`], [`fate`] | who lives, who gets on, and why the ring ends |
+//!
+//! One connection, from its bytes to its frames:
+//!
+//! ```
+//! use stagelink_proto::{
+//!     frame::{FrameRules, Header, Kind},
+//!     incoming::{Event, Incoming},
+//! };
+//!
+//! # fn main() -> Result<(), stagelink_proto::ProtocolError> {
+//! let bytes = Header::for_payload(Kind::Bye, 2, 0, &[], true)?.encode();
+//! let mut incoming = Incoming::new(FrameRules::default());
+//! assert_eq!(incoming.push(&bytes[..20], &mut [])?, (20, Event::NeedMore));
+//! let (taken, event) = incoming.push(&bytes[20..], &mut [])?;
+//! assert!(taken == 12 && matches!(event, Event::Header(_)));
+//! let (_, event) = incoming.push(&[], &mut [])?;
+//! assert!(matches!(event, Event::Frame(header) if header.kind == Kind::Bye));
+//! # Ok(())
+//! # }
+//! ```
 #![no_std]
 #![warn(
     clippy::arithmetic_side_effects,
