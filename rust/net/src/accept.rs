@@ -77,7 +77,7 @@ impl Strangers {
 
     /// `; 3 connections failed the key proof from 127.0.0.1`, or nothing.
     pub(crate) fn summary(&self) -> String {
-        let mut text = String::new();
+        let mut parts = Vec::new();
         let total: u32 = self.failed_proof.iter().map(|(_, count)| count).sum();
         let total = total + self.failed_proof_elsewhere;
         if total > 0 {
@@ -88,16 +88,20 @@ impl Strangers {
                 .map(|(ip, _)| ip.to_string())
                 .collect();
             let (plural, from) = (plural(total), from.join(", "));
-            text += &format!("; {total} connection{plural} failed the key proof from {from}");
+            parts.push(format!(
+                "{total} connection{plural} failed the key proof from {from}"
+            ));
         }
         if self.other > 0 {
             let (count, plural) = (self.other, plural(self.other));
-            text += &format!("; {count} connection{plural} did not speak the protocol");
+            parts.push(format!(
+                "{count} connection{plural} did not speak the protocol"
+            ));
         }
         for (rank, refusal) in &self.turned_away {
-            text += &format!("; a rank {rank} was turned away: {refusal}");
+            parts.push(format!("a rank {rank} was turned away: {refusal}"));
         }
-        text
+        parts.iter().map(|part| ["; ", part].concat()).collect()
     }
 }
 
@@ -137,6 +141,10 @@ enum Stage {
     },
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nothing is allocated for a stranger's bytes"
+)]
 enum Next {
     Wait(Pending),
     Done(Arrival),

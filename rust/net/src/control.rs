@@ -281,8 +281,12 @@ impl Star {
     fn keep_alive(&mut self, shared: &Shared) -> Result<Duration, Fault> {
         let now = shared.clock.now();
         let since = now.saturating_sub(self.last_sent);
-        if since < self.interval {
-            return Ok(self.interval - since);
+        if let Some(left) = self
+            .interval
+            .checked_sub(since)
+            .filter(|left| !left.is_zero())
+        {
+            return Ok(left);
         }
         self.send_sign_of_life(shared, now)?;
         Ok(self.interval)

@@ -41,6 +41,10 @@ pub(crate) struct Dial {
     last_trouble: String,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value a process, only at boot"
+)]
 enum State {
     Pausing(Deadline),
     Connecting(Socket, Deadline),
@@ -61,6 +65,10 @@ enum Stage {
 }
 
 /// What one step of the handshake came to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value a process, only at boot"
+)]
 enum Step {
     Wait(Shaking),
     Linked(Box<Linked>, Socket),

@@ -217,6 +217,10 @@ fn random_launch_id() -> Result<[u8; 16], LinkError> {
     Ok(id)
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
 fn no_resources(error: std::io::Error) -> LinkError {
     LinkError::config(
         "resources",

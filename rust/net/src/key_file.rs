@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn a_key_is_the_same_raw_and_in_digits() {
         let raw: Vec<u8> = (0..32).collect();
-        let digits: String = raw.iter().map(|byte| format!("{byte:02X}")).collect();
+        let digits: Vec<String> = raw.iter().map(|byte| format!("{byte:02X}")).collect();
+        let digits = digits.concat();
         for text in [
             digits.clone(),
             format!("{digits}\n"),

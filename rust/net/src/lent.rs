@@ -212,16 +212,18 @@ mod tests {
     fn head_and_body_arrive_as_they_were_sent_however_the_calls_cut_them() {
         let (left, right) = std::os::unix::net::UnixStream::pair().unwrap();
         let body: Vec<u8> = (0..=255).collect();
-        let sent = Lent::from_slice(&body);
+        let source = Lent::from_slice(&body);
         let mut head = [0_u8; 4];
         let mut got = vec![0_u8; 256];
-        let mut lent = LentMut::from_slice(&mut got);
+        let mut target = LentMut::from_slice(&mut got);
         // The first call sends only a part of the head, by a length that leaves out the body.
-        let mut gone = sent.send(left.as_fd(), b"he", 0, 0).unwrap();
-        gone += sent.send(left.as_fd(), b"head", 256, gone).unwrap();
+        let mut gone = source.send(left.as_fd(), b"he", 0, 0).unwrap();
+        gone += source.send(left.as_fd(), b"head", 256, gone).unwrap();
         assert_eq!(gone, 260);
-        let mut filled = lent.receive(right.as_fd(), &mut head, 3, 0).unwrap();
-        filled += lent.receive(right.as_fd(), &mut head, 256, filled).unwrap();
+        let mut filled = target.receive(right.as_fd(), &mut head, 3, 0).unwrap();
+        filled += target
+            .receive(right.as_fd(), &mut head, 256, filled)
+            .unwrap();
         assert_eq!((filled, &head), (260, b"head"));
         assert_eq!(got, body);
     }

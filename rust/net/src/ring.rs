@@ -23,6 +23,7 @@ use crate::boot::own_fault;
 use crate::boundary::{Incoming, Outgoing, Trouble};
 use crate::connection::LinkFigures;
 use crate::control::{Shared, broken, from_message};
+use crate::control_link::ControlLink;
 use crate::deadline::Deadline;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::lent::{Lent, LentMut};
@@ -475,7 +476,7 @@ impl Ring {
             .links
             .iter()
             .find(|link| link.rank == late)
-            .map(|link| link.last_seen());
+            .map(ControlLink::last_seen);
         drop(star);
         let name = self.shared.name(late);
         let what = if late == 0 {
@@ -538,9 +539,8 @@ impl Ring {
         let rounds = self.rounds();
         let frame = side(&rounds).oldest().copied();
         let frame = frame.filter(|frame| frame.round == round).ok_or_else(|| {
-            let due = frame.map_or("none is due".to_owned(), |frame| {
-                format!("those of round {} are due", frame.round)
-            });
+            let due = frame.map(|frame| format!("those of round {} are due", frame.round));
+            let due = due.unwrap_or_else(|| "none are due".to_owned());
             misuse(&format!("rows of round {round} cannot move now: {due}"))
         })?;
         if lent < frame.memory_bytes() {

@@ -11,6 +11,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 use stagelink_net::buffers::{AlignedBuffer, BUFFER_BYTES_MAX};
 use stagelink_net::lent::{Lent, LentMut};
 
@@ -35,6 +36,14 @@ impl RowsBuffer {
 
     fn __len__(&self) -> usize {
         self.memory.len()
+    }
+
+    /// What Python 3.12 makes of the buffer protocol by itself, for 3.11.
+    fn __buffer__<'py>(
+        slf: &Bound<'py, Self>,
+        #[expect(unused_variables, reason = "every view of it is the same")] flags: c_int,
+    ) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
     }
 
     unsafe fn __getbuffer__(

@@ -75,7 +75,10 @@ pub(crate) fn run_vector(
     vector: &Bound<'_, PyDict>,
     files: Files,
 ) -> PyResult<Option<&'static str>> {
-    let entry: String = py.import("json")?.call_method1("dumps", (vector,))?.extract()?;
+    let entry: String = py
+        .import("json")?
+        .call_method1("dumps", (vector,))?
+        .extract()?;
     let judged = judge(&entry, &files).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
     Ok(judged.map(|error| error.refusal.name()))
 }
@@ -96,10 +99,15 @@ fn decode(data: &[u8]) -> Result<String, ProtocolError> {
 /// What a payload says of itself where a link would know better, so that no state is needed.
 fn surroundings(kind: Kind, payload: &[u8]) -> Surroundings {
     let number = |at: usize| {
-        let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        let bytes = payload
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u32::from_le_bytes)
     };
-    let plan_bounds = PlanBounds { draft_width: 1, ..PlanBounds::default() };
+    let plan_bounds = PlanBounds {
+        draft_width: 1,
+        ..PlanBounds::default()
+    };
     let (rank, world) = match kind {
         Kind::Describe => (number(8), number(12)),
         Kind::Ready => (number(8), limits::WORLD_MAX),
@@ -107,7 +115,12 @@ fn surroundings(kind: Kind, payload: &[u8]) -> Surroundings {
         Kind::Roster => (0, number(0)),
         _ => (1, limits::WORLD_MAX),
     };
-    Surroundings { rank, world, layers: roster_layers(payload), plan_bounds }
+    Surroundings {
+        rank,
+        world,
+        layers: roster_layers(payload),
+        plan_bounds,
+    }
 }
 
 /// The end of a roster's last entry; 16 bytes and two texts an entry (docs/protocol.md 6.2).
