@@ -197,6 +197,13 @@ impl Incoming {
     }
 }
 
+impl Default for Incoming {
+    /// Checksums on, payloads up to 1 GiB.
+    fn default() -> Self {
+        Self::new(FrameRules::default())
+    }
+}
+
 /// Copies as much of `from` as fits; returns how much that was.
 fn copy_front(into: &mut [u8], from: &[u8]) -> usize {
     let bytes = into.len().min(from.len());
