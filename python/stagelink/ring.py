@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stagelink.errors import EngineError, StagelinkError
+from stagelink.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,9 @@ class Ring:
             self.close()
         elif isinstance(error, (KeyboardInterrupt, SystemExit)):
             self._native.fail("interrupted", "interrupted")
-        elif isinstance(error, EngineError) or not isinstance(error, StagelinkError):
+        elif isinstance(error, BrokenPipeError):
+            self._native.fail("interrupted", "whoever read its output went away")
+        elif isinstance(error, EngineError):
             self._native.fail("engine", f"engine: {one_line(error)}")
         else:
             self._native.fail("local", one_line(error))

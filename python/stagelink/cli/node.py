@@ -62,12 +62,12 @@ def _run_by_hand(job: Job, link: LinkConfig, interrupts: Interrupts) -> int:
 
 def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: Interrupts) -> int:
     folder = LaunchFolder(arguments.launch_folder)
+    launcher = life.Launcher(int(arguments.life_fd), folder)
     try:
         from stagelink.node.stage import prepare
 
         job = Job.read(folder.job_file)
         watch = _LaunchedWatch(int(arguments.address_fd), quiet=job.task.quiet or link.rank > 0)
-        launcher = life.Launcher(int(arguments.life_fd), folder)
         watch.say(ALIVE)
         stage = prepare(job.model, link.rank, watch.converting)
         if link.rank > 0:
@@ -87,6 +87,10 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
         with contextlib.suppress(FileNotFoundError):
             folder.write_error(link.rank, outcome.describe(error), outcome.exit_code(error))
         return outcome.exit_code(error)
+    finally:
+        if launcher.is_gone:
+            # It cannot tidy up any more, and what was just written is for nobody.
+            folder.remove()
     return 0
 
 

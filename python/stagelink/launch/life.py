@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
@@ -40,6 +41,13 @@ class Launcher:
         self._said = b""
         self._is_line = threading.Event()
         threading.Thread(target=self._listen, daemon=True, name="launcher").start()
+
+    @property
+    def is_gone(self) -> bool:
+        """Its end of the pipe is closed; known here before the thread below has acted on it."""
+        poll = select.poll()
+        poll.register(self._life_fd, select.POLLIN)
+        return any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def address(self, seconds: float) -> str:
         """Return rank 0's address, which the launcher passes on.

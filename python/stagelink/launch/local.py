@@ -159,8 +159,9 @@ class LocalLaunch:
 
     def _start(self, rank: int) -> StageProcess:
         world = self._job.model.world
-        command = [sys.executable, "-m", "stagelink.node", self._job.model.model]
-        command += ["--rank", str(rank), "--world", str(world), "--launch-id", self._launch_id]
+        # The rank comes first, where a narrow `ps` still shows it.
+        command = [sys.executable, "-m", "stagelink.node", "--rank", str(rank)]
+        command += ["--world", str(world), self._job.model.model, "--launch-id", self._launch_id]
         command += ["--launch-folder", str(self._folder.path)]
         if world > 1:
             port = self._port if rank == 0 else "0"

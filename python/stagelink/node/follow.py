@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from stagelink.node.engine_errors import engine_errors
 from stagelink.node.returned import gather_returned
 from stagelink.node.times import StageTimes
 
@@ -44,7 +45,8 @@ def follow(
             ring.receive_rows(number, rows.incoming)
         ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
         arrived = time.perf_counter()
-        engine.run(plan, rows.incoming[:size], rows.outgoing[:size])
+        with engine_errors(f"computing round {number}"):
+            engine.run(plan, rows.incoming[:size], rows.outgoing[:size])
         outgoing = _wanted_back(plan, rows) if is_last else rows.outgoing[:size]
         computed = time.perf_counter()
         ring.progress("sending", round=number)

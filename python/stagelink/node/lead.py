@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink.node.engine_errors import engine_errors
 from stagelink.node.times import StageTimes
 from stagelink.request.admission import check_max_tokens, check_prompt
 from stagelink.request.detokenizer import Detokenizer
@@ -139,7 +140,8 @@ class Lead:
         number = self._ring.send_plan(plan)
         self._ring.progress("computing", round=number, busy_limit_seconds=self._busy_seconds)
         sent = time.perf_counter()
-        self._engine.run_first(plan, token_ids, outgoing)
+        with engine_errors(f"computing round {number}"):
+            self._engine.run_first(plan, token_ids, outgoing)
         computed = time.perf_counter()
         if not plan.rows_total:
             self._ring.progress("idle", round=number)
@@ -147,7 +149,8 @@ class Lead:
         returned = self._ring.exchange(number, outgoing, self._rows.incoming)
         received = time.perf_counter()
         incoming = self._rows.incoming[: self._rows.size(returned)]
-        logits = self._engine.run_head(incoming, returned) if returned else None
+        with engine_errors(f"computing the head of round {number}"):
+            logits = self._engine.run_head(incoming, returned) if returned else None
         ended = time.perf_counter()
         self._ring.progress("idle", round=number)
         self.times.add(

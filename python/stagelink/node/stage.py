@@ -18,6 +18,7 @@ from stagelink.engine import EngineSettings, read_family
 from stagelink.engine_registry import find_engine
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
+from stagelink.node.engine_errors import engine_errors
 from stagelink.node.report import StageReport
 from stagelink.node.version import version
 from stagelink.placement.ranges import check_ranges, even_ranges
@@ -109,10 +110,12 @@ class Stage:
             if ring is not None:
                 ring.progress("loading", busy_limit_seconds=busy_seconds, done=done)
 
-        self.engine.load(note)
+        with engine_errors("loading"):
+            self.engine.load(note)
         if ring is not None:
             ring.progress("warming", busy_limit_seconds=busy_seconds)
-        self.engine.warm()
+        with engine_errors("warming up"):
+            self.engine.warm()
         self.load_ms = round((time.perf_counter() - began) * 1e3)
 
     def report(self) -> StageReport:
