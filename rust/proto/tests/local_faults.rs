@@ -36,30 +36,30 @@ fn a_description_outside_its_limits_is_not_encoded() {
         ("planes", Refusal::BadLimit, |it| it.planes = 9),
         ("rows_max", Refusal::BadLimit, |it| it.rows_max = 65_537),
         ("chunk_rows", Refusal::BadLimit, |it| {
-            it.chunk_rows = it.rows_max + 1
+            it.chunk_rows = it.rows_max + 1;
         }),
         ("streams_max", Refusal::BadLimit, |it| {
-            it.streams_max = 1_025
+            it.streams_max = 1_025;
         }),
         ("context", Refusal::BadLimit, |it| it.context = 0),
         ("draft_width", Refusal::BadLimit, |it| {
-            it.draft_width = (1 << 20) + 1
+            it.draft_width = (1 << 20) + 1;
         }),
         ("buffers", Refusal::BadLimit, |it| it.buffers = 65),
         ("rounds", Refusal::BadLimit, |it| {
-            it.rounds_in_flight_max = 0
+            it.rounds_in_flight_max = 0;
         }),
         ("ops", Refusal::BadLimit, |it| it.ops = 0b1_1100),
         ("blocks", Refusal::BadLimit, |it| it.blocks = 0b1_0001),
         ("port", Refusal::BadAddress, |it| it.port = 0),
         ("wildcard", Refusal::BadAddress, |it| {
-            it.address = "::".into()
+            it.address = "::".into();
         }),
         ("mapped wildcard", Refusal::BadAddress, |it| {
-            it.address = "::ffff:0.0.0.0".into()
+            it.address = "::ffff:0.0.0.0".into();
         }),
         ("name", Refusal::BadAddress, |it| {
-            it.address = "node1".into()
+            it.address = "node1".into();
         }),
         ("backend", Refusal::BadText, |it| it.backend.clear()),
         ("host", Refusal::BadText, |it| it.host = "a\nb".into()),
