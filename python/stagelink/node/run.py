@@ -112,7 +112,8 @@ def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
     try:
         return Ring.join(link, listener, stage.description(), stage.fingerprint.digests)
     except DeadlineError as error:
-        if stage.rank == 0 and error.reason == "never_joined":
+        is_by_hand = link.launch_id is None
+        if stage.rank == 0 and is_by_hand and error.reason == "never_joined":
             error.args = (f"{error}; {_what_to_run(stage, listener.address)}",)
         raise
 
