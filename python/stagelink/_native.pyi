@@ -254,7 +254,9 @@ class Ring:
         """
 
     def send_plan(self, plan: Plan) -> int:
-        """Rank 0: admit the plan against the streams, send it to every follower, return its round number."""
+        """Rank 0: admit the plan against the streams, send it to every follower, return its
+        round number.
+        """
 
     def receive_plan(self) -> tuple[int, Plan] | None:
         """Follower: the next plan with streams and its round; ``None`` after rank 0's bye."""

@@ -23,14 +23,17 @@ use stagelink_proto::proof::Secret;
 use stagelink_proto::roster::Roster;
 
 use crate::accept::{Arrival, Reception};
-use crate::boundary::{Incoming, Outgoing};
-use crate::control::{Shared, broken, to_message};
+use crate::boot_faults::refused;
+use crate::control::Shared;
 use crate::control_link::ControlLink;
 use crate::deadline::Deadline;
-use crate::dial::{Dial, DialFailure, never_answered};
+use crate::dial::{Dial, never_answered};
 use crate::error::{Kind as ErrorKind, LinkError};
+use crate::incoming::Incoming;
 use crate::members::Member;
+use crate::outgoing::Outgoing;
 use crate::socket::{READ, Socket, poll};
+use crate::telling::{broken, to_message};
 use crate::wait::Interrupt;
 
 /// How much later than its own deadline a linked follower gives up, so that the lead, which knows
@@ -218,14 +221,6 @@ impl Boot<'_> {
         Ok(layout)
     }
 
-    fn misplaced(&self, error: &ProtocolError) -> LinkError {
-        let rank = error.rank.unwrap_or(0);
-        let text = format!("{}: {error}", self.shared.name(rank));
-        LinkError::new(ErrorKind::Refused, error.refusal, text)
-            .by(rank)
-            .during("join")
-    }
-
     fn learn(&self, roster: &Roster) {
         for (rank, place) in (0_u32..).zip(roster.members()) {
             let ip = place.address.parse().ok();
@@ -283,37 +278,8 @@ impl Boot<'_> {
         }
     }
 
-    fn dial_failed(&self, failure: DialFailure, rank: u32) -> LinkError {
-        let DialFailure { not_linked, socket } = failure;
-        let error = &not_linked.error;
-        let name = self.shared.name(rank);
-        let text = match (error.refusal, &not_linked.text) {
-            (Refusal::Key, _) => format!(
-                "{name} closed the connection after this rank's proof: the two key files differ"
-            ),
-            (refusal, Some(_)) if (40..=48).contains(&refusal.number()) => {
-                let (meaning, hint) = (refusal.meaning(), hint(refusal));
-                format!("{name} refused this rank: {refusal}: {meaning}; {hint}")
-            }
-            (refusal, Some(text)) => {
-                format!(
-                    "{name} refused this rank: {refusal}: {text}; {}",
-                    hint(refusal)
-                )
-            }
-            (refusal, None) => format!("{name}: {error}; {}", hint(refusal)),
-        };
-        let fault = LinkError::new(ErrorKind::Refused, error.refusal, text)
-            .by(rank)
-            .during("join");
-        if not_linked.fate_due {
-            self.tell(&socket, &fault);
-        }
-        fault
-    }
-
     /// One fate frame on a connection that is not linked; sequence 2 follows the handshake's 0, 1.
-    fn tell(&self, socket: &Socket, fault: &LinkError) {
+    pub(crate) fn tell(&self, socket: &Socket, fault: &LinkError) {
         let mut payload = Vec::new();
         to_message(fault, self.own.rank, self.own.world).encode(&mut payload);
         if let Ok(header) = Header::for_payload(Kind::Fate, 2, 0, &payload, self.checksums) {
@@ -362,61 +328,6 @@ impl Boot<'_> {
         self.shared.fate.set(error.during("join")).clone()
     }
 
-    fn never_joined(&self, reception: &Reception) -> LinkError {
-        let seconds = self.deadline.seconds();
-        let strangers = reception.strangers.summary();
-        let star = self.shared.star();
-        let missing: Vec<u32> = (1..self.own.world)
-            .filter(|rank| star.descriptions.iter().all(|other| other.rank != *rank))
-            .collect();
-        drop(star);
-        let (culprit, what) = match missing.as_slice() {
-            [] => {
-                let last = self.own.world - 1;
-                (
-                    last,
-                    format!("{} did not close the ring", self.shared.name(last)),
-                )
-            }
-            [rank] => (*rank, format!("rank {rank} never joined")),
-            [first, ..] => {
-                let all: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                (*first, format!("ranks {} never joined", all.join(", ")))
-            }
-        };
-        let text = format!("{what} within {seconds} s{strangers}");
-        LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
-            .by(culprit)
-            .after_seconds(seconds)
-    }
-
-    fn ring_incomplete(&self, dial: Option<&Dial>, reception: &Reception) -> LinkError {
-        let seconds = self.deadline.seconds();
-        let strangers = reception.strangers.summary();
-        match dial {
-            Some(dial) if self.outgoing_is_free() => {
-                let rank = self.next_rank();
-                never_answered(dial, &format!("rank {rank}"), self.deadline).by(rank)
-            }
-            Some(_) => {
-                let rank = (self.own.rank + self.own.world - 1) % self.own.world;
-                let name = self.shared.name(rank);
-                let text = format!("{name} did not dial this rank within {seconds} s{strangers}");
-                LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
-                    .by(rank)
-                    .after_seconds(seconds)
-            }
-            None => {
-                let name = self.shared.name(0);
-                let text = format!(
-                    "{name} is there, but not every rank joined it within {seconds} s{strangers}"
-                );
-                LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
-                    .after_seconds(seconds)
-            }
-        }
-    }
-
     fn settings(&self, launch_id: [u8; 16], payload_need: u64) -> Settings {
         let own = &self.own;
         let mut settings = Settings::new(own.rank, own.world, self.fingerprint.clone());
@@ -448,7 +359,7 @@ impl Boot<'_> {
         self.own.world as usize
     }
 
-    fn next_rank(&self) -> u32 {
+    pub(crate) fn next_rank(&self) -> u32 {
         (self.own.rank + 1) % self.own.world
     }
 
@@ -456,7 +367,7 @@ impl Boot<'_> {
         self.shared.incoming.lock().is_ok_and(|link| link.is_none())
     }
 
-    fn outgoing_is_free(&self) -> bool {
+    pub(crate) fn outgoing_is_free(&self) -> bool {
         self.shared.outgoing.lock().is_ok_and(|link| link.is_none())
     }
 
@@ -484,39 +395,4 @@ pub(crate) fn member_of(description: &Description) -> Member {
 /// Something of ours that the protocol forbids.
 pub(crate) fn own_fault(error: &ProtocolError) -> LinkError {
     LinkError::new(ErrorKind::LocalProtocol, error.refusal, error.to_string())
-}
-
-fn refused(rank: u32, address: Option<SocketAddr>, error: &ProtocolError) -> LinkError {
-    let from = address
-        .map(|address| format!(" ({})", address.ip()))
-        .unwrap_or_default();
-    let text = format!(
-        "rank {rank}{from} was refused: {error}; {}",
-        hint(error.refusal)
-    );
-    LinkError::new(ErrorKind::Refused, error.refusal, text).by(rank)
-}
-
-/// What a person should do about a refusal at boot.
-fn hint(refusal: Refusal) -> &'static str {
-    match refusal {
-        Refusal::World => "start every rank with the same number of stages",
-        Refusal::RankTaken => "give every process a rank of its own",
-        Refusal::Rank | Refusal::PeerRank => "check the ranks that the processes were started with",
-        Refusal::Launch => "it is of an earlier start; start all ranks anew",
-        Refusal::Options => "set the payload checksum alike on every rank",
-        Refusal::FingerprintConfig | Refusal::FingerprintTensors => {
-            "give every rank the same checkpoint"
-        }
-        Refusal::FingerprintTokenizer | Refusal::FingerprintTemplate => {
-            "give every rank the same tokenizer and chat template"
-        }
-        Refusal::FingerprintDtype => "give every rank the same dtype",
-        Refusal::FingerprintPlacement => "give every rank the same --layers or --stages",
-        Refusal::FingerprintVersions | Refusal::Protocol => {
-            "install the same release on every rank"
-        }
-        Refusal::FingerprintShapes => "give every rank the same context, streams and rows",
-        _ => "start every rank with the same settings",
-    }
 }

@@ -23,7 +23,8 @@ use crate::deadline::Deadline;
 use crate::error::LinkError;
 use crate::key_file::read_key_file;
 use crate::listen::Listener;
-use crate::ring::{Ring, Rounds, Terms};
+use crate::ring::{Ring, Terms};
+use crate::rounds::Rounds;
 use crate::wait::{Interrupt, Strategy};
 
 /// What a rank is started with.

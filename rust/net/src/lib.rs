@@ -1,15 +1,16 @@
-//! Sockets, threads and memory of a stagelink ring: it waits and sends what stagelink-proto decides.
+//! Sockets, threads and memory of a stagelink ring: waits and sends what stagelink-proto decides.
 //! It knows no Python, no model and no engine.
 //!
-//! Two threads of a process use this crate. The calling thread joins the ring, sends plans, and moves
-//! rows by driving the boundary sockets itself; it waits for its neighbours' rows, for plans, and for
-//! signals of its caller. The control thread hears every control link, sends keep-alives, judges
-//! who is silent or stuck, and tells the ring's fate; it waits for none of them longer than a slice.
+//! Two threads of a process use this crate. The calling thread joins the ring, sends plans, and
+//! moves rows by driving the boundary sockets itself; it waits for its neighbours' rows, for plans,
+//! and for signals of its caller. The control thread hears every control link, sends keep-alives,
+//! judges who is silent or stuck, and tells the ring's fate; it waits for no peer at all.
 
 mod accept;
 mod activity;
 pub mod address;
 mod boot;
+mod boot_faults;
 mod boundary;
 pub mod buffers;
 pub mod connection;
@@ -17,15 +18,22 @@ mod control;
 mod control_link;
 pub mod deadline;
 mod dial;
+mod ending;
 pub mod error;
 mod fate;
+mod incoming;
 pub mod join;
 pub mod key_file;
 pub mod lent;
 pub mod listen;
 pub mod members;
+mod opening;
+mod outgoing;
 mod plans;
 pub mod ring;
+mod rounds;
 mod socket;
+mod star;
+mod telling;
 pub mod wait;
 mod wake;

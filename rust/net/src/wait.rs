@@ -1,5 +1,5 @@
-//! How the calling thread waits for a socket: it spins or sleeps, and ends for the ring's fate, for a
-//! signal, or at a deadline.
+//! How the calling thread waits for a socket: spinning or asleep, until the fate, a signal or a
+//! deadline.
 //!
 //! It moves no bytes.
 

@@ -9,52 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stagelink_net::error::{Kind, LinkError};
-use stagelink_net::join::Settings;
-use stagelink_net::ring::Ring;
-use stagelink_net::wait::Uninterrupted;
 use stagelink_proto::fingerprint::Fingerprint;
 use stagelink_proto::frame::{Header, Kind as FrameKind};
 use stagelink_proto::handshake::{CHALLENGE_FRAME, Connector, WELCOME_FRAME};
 use stagelink_proto::hello::{self, Link};
 use stagelink_proto::proof::Secret;
 
-use support::{KEY, KeyFile, follow, join, open_ring, ready, settings};
-
-/// Join a ring of `world` with every rank's settings altered; each rank's outcome, rank 0 first.
-fn join_each(
-    world: u32,
-    change: impl Fn(&mut Settings) + Sync,
-    visit: impl FnOnce(SocketAddr) + Send,
-) -> Vec<Result<Ring, LinkError>> {
-    let key = KeyFile::new(KEY);
-    let mut lead = settings(0, world, None, &key);
-    change(&mut lead);
-    let address = lead.listener.address();
-    let (change, key) = (&change, &key);
-    thread::scope(|scope| {
-        let lead = scope.spawn(move || join(lead));
-        visit(address);
-        let mut handles = vec![lead];
-        for rank in 1..world {
-            handles.push(scope.spawn(move || {
-                let mut follower = settings(rank, world, Some(address.to_string()), key);
-                change(&mut follower);
-                join(follower)
-            }));
-        }
-        handles
-            .into_iter()
-            .map(|handle| handle.join().unwrap())
-            .collect()
-    })
-}
-
-fn errors(outcomes: Vec<Result<Ring, LinkError>>) -> Vec<LinkError> {
-    outcomes
-        .into_iter()
-        .map(|outcome| outcome.expect_err("a boot that cannot succeed"))
-        .collect()
-}
+use support::{KEY, KeyFile, follow, join, join_each, open_ring, settings};
 
 #[test]
 fn strangers_are_closed_without_a_word_and_the_real_peer_still_joins() {
@@ -111,160 +72,6 @@ fn a_wrong_key_is_named_at_once_on_the_follower_and_counted_by_the_lead() {
         let text = "rank 1 never joined within 0.6 s; \
                     1 connection failed the key proof from 127.0.0.1";
         assert_eq!(error.text, text);
-    });
-}
-
-#[test]
-fn the_field_of_the_fingerprint_that_differs_is_named_on_every_rank() {
-    let names = [
-        "config",
-        "tensors",
-        "tokenizer",
-        "template",
-        "dtype",
-        "placement",
-        "versions",
-        "shapes",
-    ];
-    for (index, name) in names.into_iter().enumerate() {
-        let change = |settings: &mut Settings| {
-            if settings.description.rank == 1 {
-                settings.fields[index] = [99; 32];
-            }
-        };
-        for error in errors(join_each(2, change, |_| {})) {
-            assert_eq!(error.reason, format!("fingerprint_{name}"));
-            assert_eq!(error.kind, Kind::Refused);
-        }
-    }
-}
-
-#[test]
-fn one_rank_that_does_not_fit_ends_the_boot_of_all() {
-    let change = |settings: &mut Settings| {
-        if settings.description.rank == 2 {
-            settings.fields[0] = [99; 32];
-        }
-    };
-    for error in errors(join_each(4, change, |_| {})) {
-        assert_eq!(error.reason, "fingerprint_config", "{error}");
-    }
-}
-
-#[test]
-fn worlds_that_differ_are_named_on_both_ends() {
-    let change = |settings: &mut Settings| {
-        if settings.description.rank == 1 {
-            settings.description.world = 3;
-        }
-    };
-    for error in errors(join_each(2, change, |_| {})) {
-        assert_eq!(error.reason, "world", "{error}");
-    }
-}
-
-#[test]
-fn a_checksum_option_that_differs_is_named_on_both_ends() {
-    let change = |settings: &mut Settings| settings.checksums = settings.description.rank == 0;
-    for error in errors(join_each(2, change, |_| {})) {
-        assert_eq!(error.reason, "options", "{error}");
-    }
-}
-
-#[test]
-fn a_gap_an_overlap_and_an_overrun_name_the_rank_on_every_rank() {
-    let cases = [
-        ("range_gap", 11, 20),
-        ("range_overlap", 9, 20),
-        ("range_overrun", 10, 31),
-    ];
-    for (reason, first, end) in cases {
-        let change = |settings: &mut Settings| {
-            if settings.description.rank == 1 {
-                (settings.description.first, settings.description.end) = (first, end);
-            }
-        };
-        for error in errors(join_each(3, change, |_| {})) {
-            assert_eq!((error.reason, error.rank), (reason, Some(1)), "{error}");
-            assert!(
-                error.text.starts_with("rank 1 (host1 127.0.0.1:"),
-                "{error}"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_second_process_of_a_rank_is_refused_and_the_first_is_not_disturbed() {
-    let key = KeyFile::new(KEY);
-    let lead = settings(0, 3, None, &key);
-    let address = lead.listener.address().to_string();
-    thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let lead = scope.spawn(|| join(lead).unwrap());
-        for _ in 0..2 {
-            let (sender, first) = (sender.clone(), settings(1, 3, Some(address.clone()), &key));
-            scope.spawn(move || sender.send(join(first)).unwrap());
-        }
-        let refused = receiver
-            .recv_timeout(Duration::from_secs(5))
-            .unwrap()
-            .unwrap_err();
-        assert_eq!(
-            (refused.reason, refused.kind),
-            ("rank_taken", Kind::Refused)
-        );
-        let last = scope.spawn(|| join(settings(2, 3, Some(address.clone()), &key)).unwrap());
-        let first = receiver
-            .recv_timeout(Duration::from_secs(5))
-            .unwrap()
-            .unwrap();
-        let rings = [lead.join().unwrap(), first, last.join().unwrap()];
-        thread::scope(|scope| {
-            rings.iter().for_each(|ring| {
-                scope.spawn(move || ready(ring).unwrap());
-            })
-        });
-    });
-}
-
-#[test]
-fn a_rank_of_another_launch_is_turned_away_alone() {
-    let key = KeyFile::new(KEY);
-    let mut lead = settings(0, 2, None, &key);
-    lead.launch_id = Some([1; 16]);
-    let address = lead.listener.address().to_string();
-    thread::scope(|scope| {
-        let lead = scope.spawn(|| join(lead));
-        let mut stale = settings(1, 2, Some(address.clone()), &key);
-        stale.launch_id = Some([2; 16]);
-        assert_eq!(join(stale).unwrap_err().reason, "launch");
-        let real = join(settings(1, 2, Some(address), &key)).unwrap();
-        assert_eq!(real.launch_id(), [1; 16]);
-        lead.join().unwrap().unwrap();
-    });
-}
-
-#[test]
-fn a_follower_that_never_comes_is_named_by_all_who_came() {
-    let key = KeyFile::new(KEY);
-    let mut lead = settings(0, 4, None, &key);
-    lead.join_limit = Duration::from_millis(500);
-    let address = lead.listener.address().to_string();
-    thread::scope(|scope| {
-        let mut handles = vec![scope.spawn(|| join(lead).unwrap_err())];
-        for rank in [1, 3] {
-            let follower = settings(rank, 4, Some(address.clone()), &key);
-            handles.push(scope.spawn(|| join(follower).unwrap_err()));
-        }
-        for error in handles.into_iter().map(|handle| handle.join().unwrap()) {
-            assert_eq!(
-                (error.reason, error.rank),
-                ("never_joined", Some(2)),
-                "{error}"
-            );
-            assert_eq!(error.text, "rank 2 never joined within 0.5 s");
-        }
     });
 }
 
@@ -404,40 +211,4 @@ fn listeners_are_closed_once_the_ring_is_complete() {
         scope.spawn(|| follow(&rings[1]).unwrap());
         rings[0].close();
     });
-}
-
-#[test]
-fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
-    let key = KeyFile::new(KEY);
-    let refuse = |change: &dyn Fn(&mut Settings)| {
-        let mut follower = settings(1, 2, Some("127.0.0.1:1".into()), &key);
-        change(&mut follower);
-        Ring::join(follower, &Uninterrupted).unwrap_err()
-    };
-    let cases: [(&str, &dyn Fn(&mut Settings)); 6] = [
-        ("lead", &|settings| settings.lead = None),
-        ("bad_address", &|settings| {
-            settings.lead = Some("nonsense".into())
-        }),
-        ("bad_address", &|settings| {
-            settings.lead = Some("0.0.0.0:7000".into())
-        }),
-        ("listen_loopback", &|settings| {
-            settings.lead = Some("10.1.2.3:7000".into())
-        }),
-        ("key_missing", &|settings| {
-            settings.key_file = "/nonexistent/key".into()
-        }),
-        ("keepalive", &|settings| {
-            settings.keepalive = Duration::from_millis(1)
-        }),
-    ];
-    for (reason, change) in cases {
-        let error = refuse(change);
-        assert_eq!(
-            (error.reason, error.kind),
-            (reason, Kind::Config),
-            "{error}"
-        );
-    }
 }

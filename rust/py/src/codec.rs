@@ -27,7 +27,7 @@ pub(crate) fn refusal_codes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(codes)
 }
 
-/// Raise ``ConfigError`` unless ``path`` may be used as a key file (32 bytes, owner, mode, no symlink).
+/// Raise ``ConfigError`` unless ``path`` may be a key file: 32 bytes, owner, mode, no link.
 #[pyfunction]
 pub(crate) fn check_key_file(py: Python<'_>, path: &str) -> PyResult<()> {
     read_key_file(path)

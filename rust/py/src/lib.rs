@@ -1,7 +1,13 @@
-//! The Python module `stagelink._native`: a table of contents over stagelink-net and stagelink-proto.
+//! The Python module `stagelink._native`: a table of contents over the other two crates.
 //! It converts and releases the interpreter lock; it decides and waits for nothing itself.
-#![allow(clippy::doc_markdown, reason = "doc comments here are Python's docstrings")]
-#![allow(clippy::needless_pass_by_value, reason = "arguments are converted into values")]
+#![allow(
+    clippy::doc_markdown,
+    reason = "doc comments here are Python's docstrings"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "arguments are converted into values"
+)]
 
 mod buffer;
 mod codec;

@@ -29,7 +29,7 @@ struct Columns {
 
 #[pymethods]
 impl Plan {
-    /// Check every stateless rule of section 6.7; raises ``LocalProtocolError`` with the rule's code.
+    /// Check every stateless rule of section 6.7; raises ``LocalProtocolError`` with its code.
     #[new]
     #[pyo3(signature = (*, ids, ops, firsts, rows, accepted, generations, returns, resumes = None,
         cuts = None, token_ids = None, cache_keys = None, tap_sums = false))]

@@ -26,7 +26,7 @@ use crate::plan::Plan;
 /// The longest that a number of seconds may mean, so that it fits a duration.
 const SECONDS_MAX: f64 = 86_400.0 * 365.0;
 
-/// One rank's end of the ring: made by ``join``, ended by ``close`` or by the first failure of any rank.
+/// One rank's end of the ring: made by ``join``, ended by ``close`` or by any rank's failure.
 #[pyclass(frozen, module = "stagelink._native")]
 pub(crate) struct Ring {
     inside: Inside,
@@ -139,7 +139,8 @@ impl Ring {
         PyBytes::new(py, &self.inside.launch_id())
     }
 
-    /// Per rank: rank, first, end, host, address; on rank 0 also backend, device, process, weight_bytes.
+    /// Per rank: rank, first, end, host, address; on rank 0 also backend, device, process,
+    /// weight_bytes.
     #[getter]
     fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let is_lead = self.inside.rank() == 0;
@@ -220,7 +221,7 @@ impl Ring {
         Signals::wait(py, |signals| self.inside.send_rows(round, lent, signals))
     }
 
-    /// Receive the round's rows from the previous rank into the writable buffer; returns the row count.
+    /// Receive the round's rows from the previous rank into the writable buffer; how many came.
     fn receive_rows(&self, py: Python<'_>, round: u64, rows: &Bound<'_, PyAny>) -> PyResult<u32> {
         let mut rows = Export::new(rows, true)?;
         let lent = rows.lend_mut();
@@ -271,7 +272,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Orderly end: rank 0 says bye to all, a follower answers; does nothing after a failure or twice.
+    /// Orderly end: rank 0 says bye to all, a follower answers; nothing after a failure or twice.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.inside.close());
     }

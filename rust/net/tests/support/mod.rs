@@ -9,6 +9,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -211,4 +212,33 @@ pub fn follow(ring: &Ring) -> Result<u32, LinkError> {
     }
     ring.close();
     Ok(served)
+}
+
+/// Join a ring of `world` with every rank's settings altered; each rank's outcome, rank 0 first.
+pub fn join_each(
+    world: u32,
+    change: impl Fn(&mut Settings) + Sync,
+    visit: impl FnOnce(SocketAddr) + Send,
+) -> Vec<Result<Ring, LinkError>> {
+    let key = KeyFile::new(KEY);
+    let mut lead = settings(0, world, None, &key);
+    change(&mut lead);
+    let address = lead.listener.address();
+    let (change, key) = (&change, &key);
+    thread::scope(|scope| {
+        let lead = scope.spawn(move || join(lead));
+        visit(address);
+        let mut handles = vec![lead];
+        for rank in 1..world {
+            handles.push(scope.spawn(move || {
+                let mut follower = settings(rank, world, Some(address.to_string()), key);
+                change(&mut follower);
+                join(follower)
+            }));
+        }
+        handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap())
+            .collect()
+    })
 }

@@ -1,0 +1,225 @@
+//! The boundary link from the previous rank: rows into the caller's own memory, credits back.
+//!
+//! The calling thread drives the socket; what a round's rows are is told by the caller.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use stagelink_proto::conversation::{Conversation, LinkEnd};
+use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::in_flight::Buffers;
+use stagelink_proto::limits;
+use stagelink_proto::rows::ExpectedRows;
+
+use crate::boundary::{Trouble, say};
+use crate::connection::LinkFigures;
+use crate::deadline::Deadline;
+use crate::lent::{Lent, LentMut};
+use crate::socket::{READ, Socket};
+use crate::wait::Wait;
+
+/// The link from the previous rank, which dialled this one.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    socket: Socket,
+    conversation: Conversation,
+    rules: FrameRules,
+    buffers: Buffers,
+    figures: LinkFigures,
+}
+
+impl Incoming {
+    /// A link whose handshake is made.
+    pub(crate) fn new(socket: Socket, rules: FrameRules, buffers: u16) -> Self {
+        Self {
+            socket,
+            conversation: Conversation::new(LinkEnd::RingAcceptor { tokens: false }),
+            rules,
+            buffers: Buffers::new(buffers),
+            figures: LinkFigures::default(),
+        }
+    }
+
+    pub(crate) fn figures(&self) -> LinkFigures {
+        self.figures
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Receive one rows frame straight into `rows`, and judge it when it is complete.
+    pub(crate) fn receive(
+        &mut self,
+        frame: ExpectedRows,
+        rows: &mut LentMut<'_>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        self.return_credits()?;
+        let mut head = [0_u8; limits::HEADER_BYTES];
+        let result = self.read(frame, &mut head, rows, wait);
+        self.figures.seconds_waited += wait.take_seconds_waited();
+        result?;
+        self.figures.frames_received += 1;
+        Ok(())
+    }
+
+    /// Tell the previous rank which of this rank's buffers are free again.
+    pub(crate) fn return_credits(&mut self) -> Result<(), Trouble> {
+        let owed = self.buffers.taken();
+        if owed == 0 {
+            return Ok(());
+        }
+        let sequence = self
+            .conversation
+            .send(Kind::Credit, None)
+            .map_err(Trouble::Own)?;
+        let header = Header {
+            kind: Kind::Credit,
+            payload_bytes: 0,
+            count: owed,
+            sequence,
+            checksummed: self.rules.checksums,
+            payload_checksum: 0,
+        };
+        self.buffers.release(owed).map_err(Trouble::Own)?;
+        // 32 bytes always fit: at most one credit a buffer is ever under way. A previous rank that
+        // is gone is noticed where rows are expected of it.
+        if let Ok(count) = self.socket.send(&header.encode()) {
+            self.figures.bytes_sent += count as u64;
+            self.figures.frames_sent += 1;
+        }
+        Ok(())
+    }
+
+    /// Send a fate or bye frame against the rows' direction.
+    pub(crate) fn say(&mut self, kind: Kind, payload: &[u8]) -> bool {
+        let checksums = self.rules.checksums;
+        let Some(header) = say(&mut self.conversation, kind, payload, checksums) else {
+            return false;
+        };
+        let mut frame = header.encode().to_vec();
+        frame.extend_from_slice(payload);
+        self.socket.send(&frame) == Ok(frame.len())
+    }
+
+    fn read(
+        &mut self,
+        frame: ExpectedRows,
+        head: &mut [u8; limits::HEADER_BYTES],
+        rows: &mut LentMut<'_>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        let mut filled = 0;
+        let mut header = None;
+        let mut limit: Option<(Deadline, Deadline)> = None;
+        loop {
+            match rows.receive(self.socket.as_fd(), head, frame.memory_bytes(), filled) {
+                Ok(0) => return Err(Trouble::Lost),
+                Ok(count) => {
+                    filled += count;
+                    self.figures.bytes_received += count as u64;
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    self.wait_for_more(limit, wait)?;
+                    continue;
+                }
+                Err(_) => return Err(Trouble::Lost),
+            }
+            if filled >= head.len() && header.is_none() {
+                let parsed = self.take_header(frame, head, rows, filled, wait)?;
+                header = Some(parsed);
+            }
+            if let Some(header) = header.filter(|_| filled == head.len() + frame.memory_bytes()) {
+                let checksummed = header.checksummed;
+                let computed = if checksummed {
+                    rows.checksum(frame.memory_bytes())
+                } else {
+                    0
+                };
+                return header.check_payload(computed).map_err(Trouble::Broken);
+            }
+            let whole = limits::payload_limit(frame.payload_bytes);
+            let first = limit.map_or_else(|| Deadline::after(whole), |(whole, _)| whole);
+            limit = Some((first, Deadline::after(limits::PAYLOAD_STALL_LIMIT)));
+        }
+    }
+
+    fn wait_for_more(
+        &self,
+        limit: Option<(Deadline, Deadline)>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        let fd = self.socket.as_fd();
+        let Some((whole, stall)) = limit else {
+            return wait.again(fd, READ).map_err(Trouble::Ended);
+        };
+        let sooner = if whole.remaining() < stall.remaining() {
+            whole
+        } else {
+            stall
+        };
+        if wait.until(fd, READ, Some(sooner)).map_err(Trouble::Torn)? {
+            Ok(())
+        } else {
+            Err(Trouble::Late(sooner.seconds()))
+        }
+    }
+
+    fn take_header(
+        &mut self,
+        frame: ExpectedRows,
+        head: &[u8; limits::HEADER_BYTES],
+        rows: &LentMut<'_>,
+        filled: usize,
+        wait: &mut Wait<'_>,
+    ) -> Result<Header, Trouble> {
+        let header = Header::parse(head, &self.rules).map_err(Trouble::Broken)?;
+        self.conversation
+            .receive(&header)
+            .map_err(Trouble::Broken)?;
+        match header.kind {
+            Kind::Rows => {
+                self.buffers.fill().map_err(Trouble::Broken)?;
+                frame
+                    .check(&header)
+                    .map(|()| header)
+                    .map_err(Trouble::Broken)
+            }
+            Kind::Fate => {
+                // The start of the text went where rows were expected; the rest is still to come.
+                let mut payload = vec![0_u8; header.payload_bytes as usize];
+                let came = (filled - head.len()).min(payload.len());
+                rows.copy_to(&mut payload[..came]);
+                self.read_rest(&mut payload[came..], wait)?;
+                let computed = Lent::from_slice(&payload).checksum(payload.len());
+                header.check_payload(computed).map_err(Trouble::Broken)?;
+                Err(Trouble::Fate(payload))
+            }
+            _ => Err(Trouble::Bye),
+        }
+    }
+
+    fn read_rest(&self, mut rest: &mut [u8], wait: &mut Wait<'_>) -> Result<(), Trouble> {
+        let deadline = Deadline::after(limits::FATE_WAIT);
+        while !rest.is_empty() {
+            match self.socket.receive(rest) {
+                Ok(0) => return Err(Trouble::Lost),
+                Ok(count) => rest = &mut rest[count..],
+                Err(Errno::AGAIN) => {
+                    let limit = Some(deadline);
+                    if !wait
+                        .until(self.socket.as_fd(), READ, limit)
+                        .map_err(Trouble::Ended)?
+                    {
+                        return Err(Trouble::Lost);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Trouble::Lost),
+            }
+        }
+        Ok(())
+    }
+}

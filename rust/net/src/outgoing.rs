@@ -1,0 +1,164 @@
+//! The boundary link to the next rank: rows out against credits.
+//!
+//! The calling thread drives the socket; what a round's rows are is told by the caller.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use stagelink_proto::conversation::{Conversation, LinkEnd};
+use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::in_flight::Credits;
+use stagelink_proto::rows::ExpectedRows;
+
+use crate::boundary::{Trouble, say, tear};
+use crate::connection::{Connection, Fill, LinkFigures};
+use crate::lent::Lent;
+use crate::socket::{READ, Socket, WRITE};
+use crate::wait::Wait;
+
+/// The link to the next rank, which this rank dialled.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    connection: Connection,
+    conversation: Conversation,
+    checksums: bool,
+    credits: Credits,
+    is_inside_frame: bool,
+}
+
+impl Outgoing {
+    /// A link whose handshake is made; `buffers` are the credits to start with.
+    pub(crate) fn new(socket: Socket, rules: FrameRules, buffers: u16) -> Self {
+        Self {
+            connection: Connection::new(socket, rules),
+            conversation: Conversation::new(LinkEnd::RingConnector { tokens: false }),
+            checksums: rules.checksums,
+            credits: Credits::new(buffers),
+            is_inside_frame: false,
+        }
+    }
+
+    pub(crate) fn figures(&self) -> LinkFigures {
+        self.connection.figures
+    }
+
+    /// Send one rows frame: header and rows in one vectored write, when there is a credit for it.
+    pub(crate) fn send(
+        &mut self,
+        frame: ExpectedRows,
+        rows: Lent<'_>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        self.await_credit(wait)?;
+        let sequence = self
+            .conversation
+            .send(Kind::Rows, Some(frame.round))
+            .map_err(Trouble::Own)?;
+        self.is_inside_frame = true;
+        let header = Header {
+            kind: Kind::Rows,
+            payload_bytes: frame.payload_bytes,
+            count: frame.count,
+            sequence,
+            checksummed: self.checksums,
+            payload_checksum: if self.checksums {
+                rows.checksum(frame.memory_bytes())
+            } else {
+                0
+            },
+        };
+        self.credits.take().map_err(Trouble::Own)?;
+        let result = self.write(&header.encode(), frame.memory_bytes(), rows, wait);
+        self.connection.figures.seconds_waited += wait.take_seconds_waited();
+        result.map_err(tear)?;
+        self.is_inside_frame = false;
+        self.connection.figures.frames_sent += 1;
+        Ok(())
+    }
+
+    /// Queue a fate or bye frame and send what fits; false where the stream is inside a frame.
+    pub(crate) fn say(&mut self, kind: Kind, payload: &[u8]) -> bool {
+        if self.is_inside_frame {
+            return false;
+        }
+        say(&mut self.conversation, kind, payload, self.checksums).is_some_and(|header| {
+            self.connection.push(&header, payload) && !self.connection.flush()
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.connection.socket
+    }
+
+    fn write(
+        &mut self,
+        head: &[u8],
+        bytes: usize,
+        rows: Lent<'_>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        let total = head.len() + bytes;
+        let mut sent = 0;
+        while sent < total {
+            match rows.send(self.connection.as_fd(), head, bytes, sent) {
+                Ok(count) => {
+                    sent += count;
+                    self.connection.figures.bytes_sent += count as u64;
+                }
+                Err(Errno::INTR) => {}
+                // No limit of its own: the next rank reads when its engine is done, and who is
+                // alive and who progresses is judged on the control links.
+                Err(Errno::AGAIN) => {
+                    wait.again(self.connection.as_fd(), WRITE)
+                        .map_err(Trouble::Ended)?;
+                }
+                Err(_) => {
+                    // A peer that closes says why first; its word lies in the receive buffer.
+                    self.take_frames()?;
+                    return Err(Trouble::Lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn await_credit(&mut self, wait: &mut Wait<'_>) -> Result<(), Trouble> {
+        while !self.credits.is_ready() {
+            if self.take_frames()? == Fill::Nothing {
+                wait.again(self.connection.as_fd(), READ)
+                    .map_err(Trouble::Ended)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Read what the next rank has sent: credits, bye, fate.
+    fn take_frames(&mut self) -> Result<Fill, Trouble> {
+        let fill = self.connection.fill();
+        let mut fate = None;
+        let mut bye = false;
+        while let Some((header, payload)) = self.connection.next_frame().map_err(Trouble::Broken)? {
+            self.conversation
+                .receive(&header)
+                .map_err(Trouble::Broken)?;
+            match header.kind {
+                Kind::Credit => self
+                    .credits
+                    .receive(header.count)
+                    .map_err(Trouble::Broken)?,
+                Kind::Fate => fate = Some(payload.to_vec()),
+                _ => bye = true,
+            }
+        }
+        if let Some(payload) = fate {
+            return Err(Trouble::Fate(payload));
+        }
+        if bye {
+            return Err(Trouble::Bye);
+        }
+        if fill == Fill::Closed {
+            return Err(Trouble::Lost);
+        }
+        Ok(fill)
+    }
+}
