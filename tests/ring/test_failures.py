@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LONG = ["--prompt-ids", "1,2,3", "--max-tokens", "1900", "--ignore-eos"]
 NOTICE_SECONDS = 1.5
+# Three silent keep-alive intervals of two seconds, and the end.
+FROZEN_SECONDS = 8.0
 
 
 def _told_once(node: Node, code: int, *words: str) -> None:
@@ -92,13 +94,26 @@ def test_the_stages_of_a_killed_launcher_end_by_themselves(lab: Lab) -> None:
     assert lab.left_behind() == []
 
 
-def test_an_interrupt_of_one_rank_ends_the_others_by_name(lab: Lab) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_of_one_rank_ends_the_others_by_name(
+    lab: Lab, number: signal.Signals, code: int
+) -> None:
     lead, address = lab.lead(2, *LONG)
     follower = lab.node(1, 2, "--lead", address)
     wait_for(lead, lambda: len(lead.text) > 20)
-    follower.process.send_signal(signal.SIGINT)
-    _told_once(follower, 130, "interrupted")
+    follower.process.send_signal(number)
+    _told_once(follower, code)
     _told_once(lead, 1, "rank 1 ", "interrupted")
+
+
+def test_a_stage_that_is_frozen_is_named(lab: Lab) -> None:
+    lead, address = lab.lead(2, *LONG)
+    follower = lab.node(1, 2, "--lead", address)
+    wait_for(lead, lambda: len(lead.text) > 20)
+    began = time.monotonic()
+    follower.process.send_signal(signal.SIGSTOP)
+    _told_once(lead, 1, "rank 1 ", "no sign of life")
+    assert time.monotonic() - began < FROZEN_SECONDS
 
 
 def test_another_key_is_refused(lab: Lab) -> None:

@@ -77,6 +77,8 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
             folder.write_result(result)
         else:
             folder.write_report(link.rank, result)
+    except SystemExit:
+        return life.TERMINATED
     except (Exception, KeyboardInterrupt) as error:
         # The end has begun: nothing may tear it apart.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,7 +22,7 @@ from stagelink.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FINE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+FINE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 _REFUSALS = (ConfigError, CheckpointError, PlacementError, RefusedError)
 
 
@@ -39,6 +39,9 @@ def guarded(command: Callable[[], int], *, as_json: bool) -> int:
     """Run a command; turn whatever it raises into one line and an exit code."""
     try:
         return command()
+    except SystemExit:
+        # The handler of SIGTERM raises it; the ring has heard of it.
+        return _tell(StagelinkError("ended by SIGTERM", reason="interrupted"), TERMINATED, as_json)
     except KeyboardInterrupt:
         return _tell(StagelinkError("interrupted", reason="interrupted"), INTERRUPTED, as_json)
     except BrokenPipeError as error:
