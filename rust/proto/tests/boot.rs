@@ -14,6 +14,7 @@ use stagelink_proto::{
     ProtocolError, Refusal,
     boot::LeadBoot,
     describe::{Description, RowDtype, Sampler},
+    handshake::{predecessor, successor},
     layout::{Layout, check_ranges},
     ready::Ready,
     roster::Roster,
@@ -169,4 +170,14 @@ fn a_follower_refuses_a_roster_that_leaves_a_layer_out() {
         named(Roster::parse(&bytes, 3, 13)),
         (Refusal::RangeGap, Some(2))
     );
+}
+
+#[test]
+fn ranks_go_round_the_ring() {
+    for world in 2..9 {
+        for rank in 0..world {
+            assert_eq!(successor(rank, world), (rank + 1) % world);
+            assert_eq!(predecessor(successor(rank, world), world), rank);
+        }
+    }
 }

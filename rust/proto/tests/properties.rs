@@ -7,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/descriptions.rs"]
+mod descriptions;
 #[path = "support/messages.rs"]
 mod messages;
 
@@ -32,7 +34,7 @@ type Seen = (Vec<(Header, Vec<u8>)>, Result<(), ProtocolError>);
 fn receive(stream: &[u8], sizes: &[usize]) -> Seen {
     let mut incoming = Incoming::new(FrameRules {
         payload_max: 1 << 16,
-        checksums: true,
+        ..FrameRules::default()
     });
     let (mut frames, mut payload) = (Vec::new(), Vec::new());
     let mut rest = stream;

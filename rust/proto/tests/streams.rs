@@ -19,7 +19,7 @@ use stagelink_proto::{
 const CAPACITY: Capacity = Capacity {
     context: 12,
     states: 3,
-    kv_rows: 24,
+    kv_rows: 15,
 };
 
 /// What a stream's state is, said as plainly as section 6.7 says it.

@@ -18,6 +18,8 @@ use stagelink_proto::{
     roster::{Member, Roster},
 };
 
+use crate::descriptions;
+
 /// A ring of three ranks with thirty layers; taps allowed.
 pub(crate) fn surroundings() -> Surroundings {
     let plan_bounds = PlanBounds {
@@ -100,14 +102,37 @@ pub(crate) fn refused() -> impl Strategy<Value = Refused> {
     })
 }
 
-pub(crate) fn description() -> impl Strategy<Value = Description> {
-    let shapes = (
+/// What bounds a description's other fields: its layers and its largest round.
+fn place() -> impl Strategy<Value = Description> {
+    let numbers = (
+        0_u32..4_000,
+        1_u32..96,
+        1_u32..=4_096,
         1_u32..=65_536,
-        1_u32..=1_024,
-        1_u32..=1 << 24,
-        any::<u32>(),
-        any::<u64>(),
+        1_u16..,
     );
+    let texts = (name(), name(), text(100), text(100), address());
+    (numbers, texts).prop_map(|(numbers, texts)| {
+        let (first, held, layers, rows_max, port) = numbers;
+        let (engine_version, backend, device, host, address) = texts;
+        let end = first + held;
+        Description {
+            first,
+            end,
+            layers,
+            rows_max,
+            port,
+            engine_version,
+            backend,
+            device,
+            host,
+            address,
+            ..descriptions::description(1, 3)
+        }
+    })
+}
+
+pub(crate) fn description() -> impl Strategy<Value = Description> {
     let format = (
         1_u32..=1 << 20,
         1_u8..=8,
@@ -116,62 +141,38 @@ pub(crate) fn description() -> impl Strategy<Value = Description> {
         1_u8..=2,
         0_u32..=1 << 20,
     );
-    let place = (
-        0_u32..4_000,
-        1_u32..96,
-        1_u32..=4_096,
-        1_u16..,
-        1_u16..=64,
-        1_u16..=64,
-    );
-    let free = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
-    let bits = (0_u32..2, 0_u32..8);
-    let texts = (name(), name(), text(100), text(100), address());
-    (shapes, format, place, free, bits, texts).prop_flat_map(
-        |(shapes, format, place, free, bits, texts)| {
-            let (rows_max, streams_max, context, states, kv_rows) = shapes;
-            let (width, planes, row_dtype, kv_dtype, sampler, draft_width) = format;
-            let (first, held, layers, port, buffers, rounds_in_flight_max) = place;
-            let (weight_bytes, process, batch_invariant, keep) = free;
-            let (engine_version, backend, device, host, address) = texts;
-            let taps = proptest::sample::subsequence(
-                (first..first + held).collect::<Vec<_>>(),
-                0..=usize::try_from(held.min(20)).unwrap(),
-            );
-            (1..=rows_max, taps).prop_map(move |(chunk_rows, taps)| Description {
-                rank: 1,
-                world: 3,
-                first,
-                end: first + held,
-                layers,
-                width,
-                planes,
-                row_dtype: RowDtype::from_number(row_dtype).unwrap(),
-                kv_dtype: KvDtype::from_number(kv_dtype).unwrap(),
-                sampler: Sampler::from_number(sampler).unwrap(),
-                chunk_rows,
-                rows_max,
-                streams_max,
-                context,
-                states,
-                kv_rows,
-                draft_width,
-                buffers,
-                rounds_in_flight_max,
-                ops: 0b1_1110 | (bits.0 << 5),
-                blocks: 1 | (bits.1 << 1),
-                batch_invariant,
-                keep,
-                weight_bytes,
-                process,
-                port,
-                engine_version: engine_version.clone(),
-                backend: backend.clone(),
-                device: device.clone(),
-                host: host.clone(),
-                address: address.clone(),
-                taps,
-            })
+    let shapes = (1_u32..=1_024, 1_u32..=1 << 24, any::<u32>(), any::<u64>());
+    let counts = (1_u16..=64, 1_u16..=64, any::<u64>(), any::<u32>());
+    let bits = (any::<bool>(), any::<bool>(), 0_u32..2, 0_u32..8);
+    (place(), format, shapes, counts, bits).prop_flat_map(
+        |(place, format, shapes, counts, bits)| {
+            let mut it = place;
+            (it.width, it.planes) = (format.0, format.1);
+            it.row_dtype = RowDtype::from_number(format.2).unwrap();
+            it.kv_dtype = KvDtype::from_number(format.3).unwrap();
+            it.sampler = Sampler::from_number(format.4).unwrap();
+            it.draft_width = format.5;
+            (it.streams_max, it.context, it.states, it.kv_rows) = shapes;
+            (
+                it.buffers,
+                it.rounds_in_flight_max,
+                it.weight_bytes,
+                it.process,
+            ) = counts;
+            (it.batch_invariant, it.keep) = (bits.0, bits.1);
+            it.ops |= bits.2 << 5;
+            it.blocks |= bits.3 << 1;
+            let own: Vec<u32> = (it.first..it.end).collect();
+            let most = own.len().min(20);
+            (
+                1..=it.rows_max,
+                proptest::sample::subsequence(own, 0..=most),
+            )
+                .prop_map(move |(chunk_rows, taps)| Description {
+                    chunk_rows,
+                    taps,
+                    ..it.clone()
+                })
         },
     )
 }
