@@ -31,6 +31,9 @@ fn settings(rank: u32) -> Settings {
     }
 }
 
+/// How one end's settings are changed.
+type Change = fn(&mut Settings);
+
 /// How a handshake ended at the acceptor, then at the connector.
 type Ends = (Result<Linked, Refusal>, Result<Linked, NotLinked>);
 
@@ -80,7 +83,7 @@ fn a_connector_names_the_field_that_differs_and_owes_a_fate() {
 
 #[test]
 fn any_other_refusal_is_reported_as_it_came_and_owes_nothing() {
-    let cases: [(Refusal, fn(&mut Settings)); 5] = [
+    let cases: [(Refusal, Change); 5] = [
         (Refusal::World, |own| own.world = 4),
         (Refusal::Rank, |own| own.rank = 0),
         (Refusal::Options, |own| own.options = 1),

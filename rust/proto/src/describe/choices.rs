@@ -4,10 +4,13 @@
 use crate::error::{ProtocolError, Refusal};
 
 macro_rules! wire_enum {
-    ($(#[$doc:meta])* $name:ident $field:literal { $($(#[$vdoc:meta])* $number:literal $variant:ident $text:literal,)+ }) => {
+    (
+        $(#[$doc:meta])* $name:ident $field:literal
+        { $($(#[$variant_doc:meta])* $number:literal $variant:ident $text:literal,)+ }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-        pub enum $name { $($(#[$vdoc])* $variant,)+ }
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
         impl $name {
             /// The number on the wire.
@@ -35,7 +38,9 @@ macro_rules! wire_enum {
                 match name {
                     $($text => Ok(Self::$variant),)+
                     _ => Err(Refusal::BadEnum.text(alloc::format!(
-                        concat!("expected a ", $field, " of {}, got {:?}"), [$($text),+].join(", "), name
+                        "expected a {} of {}, got {name:?}",
+                        $field,
+                        [$($text),+].join(", "),
                     ))),
                 }
             }
