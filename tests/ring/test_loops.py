@@ -99,7 +99,8 @@ class InProcessRing:
         rows = BoundaryRows(DESCRIBED, SETTINGS.rows_max)
         with self._join(1) as ring:
             ring.ready(load_ms=1, bytes_held=1, bytes_read=1, seconds=10)
-            follow(self.engines[1], ring, rows, is_last=True, busy_seconds=5)  # type: ignore[arg-type]
+            engine: Any = self.engines[1]
+            follow(engine, ring, rows, is_last=True, busy_seconds=5)
 
     def run(self, work: Callable[[Lead], Any]) -> Any:
         """Do ``work`` on an open ring; the follower's error is raised where rank 0 had none."""

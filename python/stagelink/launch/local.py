@@ -193,7 +193,7 @@ class LocalLaunch:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._pass_on)
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signal's form)
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Give a signal to rank 0, which ends the ring; where it cannot hear yet, end all now."""
         self.signal = number
         if number != signal.SIGINT:
