@@ -10,6 +10,24 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// 32 bytes of SHA-256, a MAC or a derived key.
 pub type Digest = [u8; 32];
 
+/// The key of one direction of a sealed link; wiped when dropped, and never printed.
+#[derive(Clone, Eq, PartialEq)]
+pub struct TrafficKey(Zeroizing<Digest>);
+
+impl core::ops::Deref for TrafficKey {
+    type Target = Digest;
+
+    fn deref(&self) -> &Digest {
+        &self.0
+    }
+}
+
+impl core::fmt::Debug for TrafficKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("TrafficKey")
+    }
+}
+
 /// HKDF's pseudo-random key; kept instead of the key itself and wiped when dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Digest>);
@@ -44,14 +62,14 @@ impl Secret {
 
     /// Traffic key from connector to acceptor, for the sealed suites.
     #[must_use]
-    pub fn traffic_to_acceptor(&self, th3: &Digest) -> Zeroizing<Digest> {
-        self.expand(b"stagelink/v1 traffic c2a\0", th3)
+    pub fn traffic_to_acceptor(&self, th3: &Digest) -> TrafficKey {
+        TrafficKey(self.expand(b"stagelink/v1 traffic c2a\0", th3))
     }
 
     /// Traffic key from acceptor to connector, for the sealed suites.
     #[must_use]
-    pub fn traffic_to_connector(&self, th3: &Digest) -> Zeroizing<Digest> {
-        self.expand(b"stagelink/v1 traffic a2c\0", th3)
+    pub fn traffic_to_connector(&self, th3: &Digest) -> TrafficKey {
+        TrafficKey(self.expand(b"stagelink/v1 traffic a2c\0", th3))
     }
 
     fn mac(&self, label: &[u8], hash: &Digest) -> Digest {
@@ -110,7 +128,7 @@ fn hash(parts: &[&[u8]]) -> Digest {
 }
 
 fn hmac_sha256(key: &Digest, parts: &[&[u8]]) -> Digest {
-    // HMAC fills a key up to the hash's block with zeros; done here, so that no length can be wrong.
+    // HMAC fills a key up to the hash's block with zeros: done here, no length can be wrong.
     let mut block = Zeroizing::new([0_u8; 64]);
     for (to, from) in block.iter_mut().zip(key) {
         *to = *from;

@@ -1,4 +1,4 @@
-//! The roster: every rank's layers, address and host, handed out by the lead (docs/protocol.md 6.2).
+//! The roster: every rank's layers, address and host, from the lead (docs/protocol.md 6.2).
 //! It dials nobody.
 
 use alloc::{string::String, vec::Vec};

@@ -70,7 +70,9 @@ impl Streams {
         }
     }
 
-    /// Checks the whole plan, then applies it. Errors: as [`Self::check`]; nothing has changed then.
+    /// Checks the whole plan, then applies it.
+    ///
+    /// Errors: as [`Self::check`]; nothing has changed then.
     pub fn admit(&mut self, plan: &Plan) -> Result<(), ProtocolError> {
         self.check(plan)?;
         for entry in plan.entries() {

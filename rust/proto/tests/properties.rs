@@ -19,7 +19,7 @@ use stagelink_proto::{
     fingerprint::Fingerprint,
     frame::{FrameRules, Header, Kind, checksum},
     handshake::{Acceptor, Connector, Decision, Linked, Links},
-    hello::{Link, Role, Settings},
+    hello::{Identity, Link, Role, Settings},
     incoming::{Event, Incoming},
     message::Message,
     plan::Plan,
@@ -273,7 +273,10 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_of_a_handshake_links_no_two_ends(frame in 0_usize..4, bit in any::<usize>()) {
+    fn one_flipped_bit_of_a_handshake_links_no_two_ends(
+        frame in 0_usize..4,
+        bit in any::<usize>(),
+    ) {
         let (connector, acceptor) = handshake(Some((frame, bit)));
         prop_assert!(connector.is_none());
         prop_assert!(acceptor.is_none() || frame == 3, "only the welcome itself can be lost");
@@ -282,7 +285,7 @@ proptest! {
     #[test]
     fn an_identity_survives_its_own_bytes(identity in identity(Role::Connector)) {
         let bytes = identity.encode();
-        prop_assert_eq!(stagelink_proto::hello::Identity::parse(&bytes, Role::Connector), Ok(identity));
+        prop_assert_eq!(Identity::parse(&bytes, Role::Connector), Ok(identity));
     }
 }
 

@@ -43,7 +43,8 @@ impl Acceptor {
         }
     }
 
-    /// Answers a whole hello frame with the challenge, with a nonce fresh from the operating system.
+    /// Answers a whole hello frame with the challenge; the nonce is fresh from the operating
+    /// system.
     pub fn hello(
         self,
         hello: &[u8],
