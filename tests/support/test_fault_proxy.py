@@ -3,7 +3,6 @@
 import socket
 
 import pytest
-
 from tests.support.fault_proxy import FaultProxy, FaultProxyError
 
 
