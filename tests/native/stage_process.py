@@ -100,7 +100,13 @@ def main() -> int:
         follow(ring)
         say("closed")
     except StagelinkError as error:
-        say("error", name=type(error).__name__, reason=error.reason, rank=error.rank, text=str(error))
+        say(
+            "error",
+            name=type(error).__name__,
+            reason=error.reason,
+            rank=error.rank,
+            text=str(error),
+        )
         return 1
     except KeyboardInterrupt:
         say("interrupted")

@@ -6,20 +6,25 @@ What a ring does with the bytes is in test_ring.py.
 from __future__ import annotations
 
 import gc
-from types import ModuleType
+import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stagelink import _native
 from stagelink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 @given(st.integers(min_value=0, max_value=1 << 16))
 def test_a_buffer_of_any_size_is_zeroed_aligned_and_writable(size: int) -> None:
     buffer = _native.RowsBuffer(size)
-    view = np.frombuffer(buffer, dtype=np.uint8)
+    view = np.frombuffer(memoryview(buffer), dtype=np.uint8)
     assert len(buffer) == view.size == size
     assert view.ctypes.data % 64 == 0
     assert not view.any()
@@ -28,7 +33,7 @@ def test_a_buffer_of_any_size_is_zeroed_aligned_and_writable(size: int) -> None:
 
 
 def test_a_view_keeps_the_memory_of_a_buffer_that_is_gone() -> None:
-    view = np.frombuffer(_native.RowsBuffer(1 << 20), dtype=np.uint8)
+    view = np.frombuffer(memoryview(_native.RowsBuffer(1 << 20)), dtype=np.uint8)
     gc.collect()
     view[:] = 1
     assert view.sum() == 1 << 20
@@ -63,8 +68,6 @@ def test_memory_that_cannot_hold_rows_is_a_type_error(
 @pytest.fixture
 def lone_ring(stage: ModuleType, key_file: str) -> _native.Ring:
     """A ring of two whose other end is a thread's, for calls that never reach the wire."""
-    import threading  # noqa: PLC0415 (only this fixture)
-
     listener = _native.Listener("127.0.0.1:0")
     address = listener.address
     joined: list[_native.Ring] = []

@@ -6,11 +6,14 @@ Faults that need a running ring are in test_ring.py.
 from __future__ import annotations
 
 import socket
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from stagelink import _native, errors
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from stagelink import _native
 from stagelink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = bytes(range(32))
 
@@ -46,7 +50,7 @@ def hang_up(path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "no file": ("key_missing", lambda path: None),
+    "no file": ("key_missing", Path.exists),
     "a symbolic link": ("key_symlink", symlink),
     "a folder": ("key_kind", Path.mkdir),
     "a pipe": ("key_kind", os.mkfifo),

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+
 from stagelink import _native
 from stagelink.errors import DeadlineError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Spawn = Callable[..., Any]
 
@@ -25,7 +28,7 @@ class Counter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -39,8 +42,8 @@ class Counter:
 
 
 def test_other_threads_run_while_a_ring_is_joined(stage: ModuleType, key_file: str) -> None:
+    listener = _native.Listener("127.0.0.1:0")
     with Counter() as counter, pytest.raises(DeadlineError) as raised:
-        listener = _native.Listener("127.0.0.1:0")
         stage.join(0, 2, None, key_file, listener, join_seconds=0.3)
     assert raised.value.reason == "never_joined"
     assert counter.count > 20

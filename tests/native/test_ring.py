@@ -10,13 +10,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from stagelink import _native
 from stagelink.errors import DeadlineError, PeerLostError, RefusedError, StagelinkError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Spawn = Callable[..., Any]
 

@@ -56,6 +56,8 @@ pub(crate) struct Agreed {
     pub(crate) launch_id: [u8; 16],
     /// What all stages together can do; known to the lead only.
     pub(crate) layout: Option<Layout>,
+    /// Every stage can cut a stream's state back, as far as this rank knows.
+    pub(crate) keep: bool,
 }
 
 impl Boot<'_> {
@@ -82,7 +84,12 @@ impl Boot<'_> {
             }
             self.advance_dial(dial.as_mut())?;
         }
-        Ok(Agreed { launch_id, layout })
+        let keep = self.shared.star().descriptions.iter().all(|rank| rank.keep);
+        Ok(Agreed {
+            launch_id,
+            layout,
+            keep,
+        })
     }
 
     /// Every other rank: find the lead, say what this stage is, get its place, close the ring.
@@ -116,6 +123,7 @@ impl Boot<'_> {
         Ok(Agreed {
             launch_id,
             layout: None,
+            keep: self.own.keep,
         })
     }
 

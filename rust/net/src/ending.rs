@@ -67,17 +67,17 @@ impl Ring {
     }
 
     fn say_bye(&self) {
+        if let Ok(mut link) = self.shared.outgoing.try_lock()
+            && let Some(link) = link.as_mut()
+        {
+            link.say(Kind::Bye, &[]);
+        }
         let mut star = self.shared.star();
         // A follower that is gone already needs no bye.
         let _ = star.send_all(Kind::Bye, None, &[]);
         star.is_closing = true;
         drop(star);
         self.shared.kick.set();
-        if let Ok(mut link) = self.shared.outgoing.try_lock()
-            && let Some(link) = link.as_mut()
-        {
-            link.say(Kind::Bye, &[]);
-        }
     }
 
     fn is_quiet(&self, is_follower: bool) -> bool {

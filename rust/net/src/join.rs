@@ -113,6 +113,7 @@ impl Ring {
                 silent_intervals: settings.silent_intervals,
                 format: own.rows_format(),
                 bounds,
+                keep: agreed.keep,
             },
             rounds: Mutex::new(Rounds::new(capacity, in_flight)),
             process: std::process::id(),

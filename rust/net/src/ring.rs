@@ -60,6 +60,8 @@ pub(crate) struct Terms {
     pub(crate) silent_intervals: u32,
     pub(crate) format: RowsFormat,
     pub(crate) bounds: PlanBounds,
+    /// Every stage can cut a stream's state back.
+    pub(crate) keep: bool,
 }
 
 impl Ring {
@@ -105,6 +107,7 @@ impl Ring {
                 "send_plan is rank 0's call; followers receive plans",
             ));
         }
+        self.check_process()?;
         if plan.is_keep_alive() {
             return Err(misuse(
                 "a plan without streams is the keep-alive, which is sent for you",
@@ -128,6 +131,13 @@ impl Ring {
         }
         rounds
             .encode(plan, &self.terms.bounds)
+            .and_then(|()| {
+                if self.terms.keep {
+                    Ok(())
+                } else {
+                    rounds.check_no_keep(plan)
+                }
+            })
             .map_err(|error| own_fault(&error))?;
         rounds
             .streams
@@ -291,6 +301,17 @@ impl Ring {
         all
     }
 
+    /// The links are of the process that joined.
+    fn check_process(&self) -> Result<(), LinkError> {
+        let (own, process) = (std::process::id(), self.process);
+        if own == process {
+            return Ok(());
+        }
+        Err(misuse(&format!(
+            "the ring belongs to process {process}, not to its child {own}"
+        )))
+    }
+
     fn admit(&self, round: u64, plan: &Plan) -> Result<(), LinkError> {
         let mut rounds = self.rounds();
         let frames = self.frames(round, plan);
@@ -333,6 +354,7 @@ impl Ring {
         lent: usize,
         side: impl Fn(&Rounds) -> &InFlight,
     ) -> Result<ExpectedRows, LinkError> {
+        self.check_process()?;
         let rounds = self.rounds();
         let frame = side(&rounds).oldest().copied();
         let frame = frame.filter(|frame| frame.round == round).ok_or_else(|| {

@@ -2,9 +2,9 @@
 //!
 //! It sends nothing; `ring` does.
 
-use stagelink_proto::error::ProtocolError;
+use stagelink_proto::error::{ProtocolError, Refusal};
 use stagelink_proto::in_flight::InFlight;
-use stagelink_proto::plan::{Plan, PlanBounds};
+use stagelink_proto::plan::{Op, Plan, PlanBounds};
 use stagelink_proto::rows::ExpectedRows;
 use stagelink_proto::streams::{Capacity, Streams};
 
@@ -40,6 +40,20 @@ impl Rounds {
         self.payload.clear();
         plan.encode(&mut self.payload);
         self.scratch.parse_into(&self.payload, bounds)
+    }
+
+    /// Refuse a plan that cuts a stream's state back, where a stage cannot do that.
+    ///
+    /// Errors: `engine`, as such a stage would answer it (docs/protocol.md 6.7).
+    pub(crate) fn check_no_keep(&self, plan: &Plan) -> Result<(), ProtocolError> {
+        let cuts_back = plan.entries().iter().find(|entry| {
+            let stream = self.streams.stream(entry.id);
+            entry.op == Op::Continue && stream.is_some_and(|it| entry.accepted < it.rows)
+        });
+        cuts_back.map_or(Ok(()), |entry| {
+            let text = format!("stream {} is cut back, which a stage cannot do", entry.id);
+            Err(Refusal::Engine.text(text))
+        })
     }
 
     /// A plan's round begins, where it has rows.

@@ -233,3 +233,19 @@ fn every_rank_knows_all_members_and_counts_what_it_moved() {
     );
     assert_eq!(rings[0].readies().len(), 2);
 }
+
+#[test]
+fn a_plan_that_cuts_back_is_refused_where_a_stage_cannot_keep() {
+    let rings = open_ring(2, |settings| {
+        settings.description.keep = settings.description.rank == 0;
+    });
+    serve(&rings, |lead| {
+        let mut back = bytes(2, 0);
+        let open = plan(Op::Open, 0, 2, 0, Returns::All);
+        go_round(lead, &open, &bytes(2, 0), &mut back);
+        let cut = lead.send_plan(&plan(Op::Continue, 1, 1, 1, Returns::All));
+        assert_eq!(cut.unwrap_err().reason, "engine");
+        let whole = plan(Op::Continue, 2, 2, 2, Returns::All);
+        go_round(lead, &whole, &bytes(2, 0), &mut back);
+    });
+}

@@ -7,7 +7,6 @@
 
 use std::ffi::c_int;
 
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -69,40 +68,60 @@ impl RowsBuffer {
 }
 
 /// A Python object's memory, held by its buffer export for the length of one call.
-pub(crate) struct Export {
-    view: PyUntypedBuffer,
+///
+/// It asks for bytes alone, without the shapes and formats that the exporter would have to make.
+pub(crate) struct Export<'py> {
+    view: Box<ffi::Py_buffer>,
+    // Releasing the view takes the interpreter lock, so the value stays where the lock is held.
+    py: Python<'py>,
 }
 
-impl Export {
+impl<'py> Export<'py> {
     /// Take the export of a contiguous object; `writable` refuses a read-only one.
-    pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Self> {
-        let view = PyUntypedBuffer::get(object)?;
-        if !view.is_c_contiguous() {
-            return Err(PyTypeError::new_err("rows must be a C-contiguous buffer"));
+    pub(crate) fn new(object: &Bound<'py, PyAny>, writable: bool) -> PyResult<Self> {
+        let flags = if writable {
+            ffi::PyBUF_WRITABLE
+        } else {
+            ffi::PyBUF_SIMPLE
+        };
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: both pointers are valid, and the view stays where it is until it is released.
+        let failed =
+            unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } != 0;
+        if !failed {
+            return Ok(Self {
+                view,
+                py: object.py(),
+            });
         }
-        if writable && view.readonly() {
-            return Err(PyTypeError::new_err(
-                "rows must be a writable buffer, came a read-only one",
-            ));
-        }
-        Ok(Self { view })
+        let raised = PyErr::fetch(object.py());
+        let text = format!("rows must be a contiguous buffer, writable to receive: {raised}");
+        Err(PyTypeError::new_err(text))
     }
 
     /// The memory for reading.
     pub(crate) fn lend(&self) -> Lent<'_> {
         // SAFETY: the export keeps the memory mapped; that nobody writes meanwhile is the
         // caller's side of the bargain, and breaking it spoils rows, not memory.
-        unsafe {
-            Lent::new(
-                self.view.buf_ptr().cast::<u8>().cast_const(),
-                self.view.len_bytes(),
-            )
-        }
+        unsafe { Lent::new(self.view.buf.cast::<u8>().cast_const(), self.len()) }
     }
 
     /// The memory for writing.
     pub(crate) fn lend_mut(&mut self) -> LentMut<'_> {
-        // SAFETY: as above, and `new` refused a read-only export.
-        unsafe { LentMut::new(self.view.buf_ptr().cast(), self.view.len_bytes()) }
+        // SAFETY: as above, and `new` asked for a writable export.
+        unsafe { LentMut::new(self.view.buf.cast(), self.len()) }
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.view.len).unwrap_or(0)
+    }
+}
+
+impl Drop for Export<'_> {
+    fn drop(&mut self) {
+        // The token shows that the lock is held.
+        let _ = self.py;
+        // SAFETY: taken in `new` and released only here.
+        unsafe { ffi::PyBuffer_Release(&raw mut *self.view) }
     }
 }
