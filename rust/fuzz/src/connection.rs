@@ -52,6 +52,7 @@ pub fn judge(input: &[u8]) {
     let rules = FrameRules {
         checksums: flags & 1 == 0,
         payload_max: PAYLOAD_MAX as u64,
+        sealed: false,
     };
     let whole = push_all(&stream, rules, |_| usize::MAX);
     let cut = |at: usize| 1 + (at.wrapping_mul(31) ^ usize::from(seed)) % 67;

@@ -15,6 +15,7 @@ pub fn judge(input: &[u8]) {
     let rules = FrameRules {
         checksums: rules_byte & 1 == 0,
         payload_max: if rules_byte & 2 == 0 { 1 << 30 } else { 4096 },
+        sealed: rules_byte & 4 != 0,
     };
     let bytes = source.array::<32>();
     let Ok(header) = Header::parse(&bytes, &rules) else {

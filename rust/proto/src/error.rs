@@ -65,6 +65,8 @@ refusals! {
     12 UnexpectedKind "unexpected_kind" "the frame's kind may not come now";
     13 MissingChecksum "missing_checksum" "payload checksums are not as agreed";
     14 Truncated "truncated" "the connection ended inside a frame";
+    15 NotSealed "not_sealed" "a frame is not sealed on a sealed link";
+    16 Seal "seal" "a sealed record was changed, moved or made with another key";
     20 Key "key" "the keys differ";
     21 BadRole "bad_role" "the peer's role is not the opposite of ours";
     22 BadLink "bad_link" "the link is unknown or not expected";

@@ -12,6 +12,7 @@ use crate::{
 const MAGIC: [u8; 4] = *b"SLNK";
 const VERSION: u8 = 1;
 const FLAG_CHECKSUM: u16 = 1;
+const FLAG_SEALED: u16 = 4;
 
 macro_rules! kinds {
     ($($number:literal $variant:ident $name:literal $meaning:literal;)+) => {
@@ -127,6 +128,8 @@ pub struct FrameRules {
     pub checksums: bool,
     /// Largest payload that this end said it takes.
     pub payload_max: u64,
+    /// Every frame is sealed, and then none has a checksum (section 4.6).
+    pub sealed: bool,
 }
 
 impl Default for FrameRules {
@@ -134,6 +137,7 @@ impl Default for FrameRules {
         Self {
             checksums: true,
             payload_max: u64::from(limits::PAYLOAD_BYTES_MAX),
+            sealed: false,
         }
     }
 }
@@ -222,15 +226,26 @@ impl Header {
     /// The header's bytes, with its own checksum.
     #[must_use]
     pub fn encode(&self) -> [u8; 32] {
+        let flags = if self.checksummed { FLAG_CHECKSUM } else { 0 };
+        self.encode_with(flags, self.payload_checksum)
+    }
+
+    /// The header's bytes on a sealed link: the flag for it, and no payload checksum.
+    #[must_use]
+    pub fn encode_sealed(&self) -> [u8; 32] {
+        self.encode_with(FLAG_SEALED, 0)
+    }
+
+    fn encode_with(&self, flags: u16, payload_checksum: u32) -> [u8; 32] {
         let mut out = Fixed::<{ limits::HEADER_CHECKED_BYTES }>::new();
         out.bytes(&MAGIC);
         out.u8(VERSION);
         out.u8(self.kind.number());
-        out.u16(u16::from(self.checksummed));
+        out.u16(flags);
         out.u32(self.payload_bytes);
         out.u32(self.count);
         out.u64(self.sequence);
-        out.u32(self.payload_checksum);
+        out.u32(payload_checksum);
         let checked = out.finish();
         let mut whole = Fixed::<{ limits::HEADER_BYTES }>::new();
         whole.bytes(&checked);
@@ -329,12 +344,26 @@ fn header_checksum(bytes: &[u8; 32]) -> u32 {
 }
 
 fn check_flags(kind: Kind, flags: u16, rules: &FrameRules) -> Result<(), ProtocolError> {
+    if rules.sealed {
+        return check_sealed_flags(flags);
+    }
     if flags & !FLAG_CHECKSUM != 0 {
         return Err(Refusal::UnknownFlag.outside("flags", 0_u32, FLAG_CHECKSUM, flags));
     }
     let agreed = u16::from(rules.checksums || kind.is_handshake());
     if flags != agreed {
         return Err(Refusal::MissingChecksum.numbers("checksum flag", agreed, flags));
+    }
+    Ok(())
+}
+
+fn check_sealed_flags(flags: u16) -> Result<(), ProtocolError> {
+    if flags & !(FLAG_CHECKSUM | FLAG_SEALED) != 0 {
+        let most = FLAG_CHECKSUM | FLAG_SEALED;
+        return Err(Refusal::UnknownFlag.outside("flags", 0_u32, most, flags));
+    }
+    if flags != FLAG_SEALED {
+        return Err(Refusal::NotSealed.numbers("flags of a sealed frame", FLAG_SEALED, flags));
     }
     Ok(())
 }

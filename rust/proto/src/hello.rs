@@ -87,6 +87,41 @@ impl Suite {
             Self::SealedChaCha => 3,
         }
     }
+
+    /// The suite of a number, if there is one.
+    #[must_use]
+    pub const fn from_number(number: u16) -> Option<Self> {
+        match number {
+            1 => Some(Self::Psk),
+            2 => Some(Self::SealedAes),
+            3 => Some(Self::SealedChaCha),
+            _ => None,
+        }
+    }
+
+    /// The name that settings use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Psk => "psk",
+            Self::SealedAes => "aes-128-gcm",
+            Self::SealedChaCha => "chacha20-poly1305",
+        }
+    }
+
+    /// The suite of a name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Psk, Self::SealedAes, Self::SealedChaCha]
+            .into_iter()
+            .find(|suite| suite.name() == name)
+    }
+
+    /// True where every frame after the handshake is sealed.
+    #[must_use]
+    pub const fn is_sealed(self) -> bool {
+        !matches!(self, Self::Psk)
+    }
 }
 
 /// An identity block as it came: role, link, reserved bytes are legal, the rest is a claim.

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`frame`], [`incoming`] | where a frame begins and ends, and whether its bytes are whole |
 //! | [`handshake`], [`hello`], [`proof`], [`fingerprint`] | who may talk |
+//! | [`seal`] | where the records of a sealed frame lie, and with which nonce |
 //! | [`conversation`] | which frame may come or go next on one link |
 //! | [`describe`], [`layout`], [`boot`], [`roster`] | whether these stages are one ring |
 //! | [`plan`], [`streams`], [`rows`], [`in_flight`] | what a round does, and whether it fits |
@@ -74,6 +75,7 @@ pub mod ready;
 pub mod refused;
 pub mod roster;
 pub mod rows;
+pub mod seal;
 pub mod streams;
 #[cfg(feature = "vectors")]
 pub mod vector;

@@ -18,6 +18,13 @@ pub const ROSTER_BYTES_MAX: u32 = 33_672;
 /// Most payload bytes of a fate frame.
 pub const FATE_BYTES_MAX: u32 = 528;
 
+/// Most plaintext bytes of one record of a sealed frame.
+pub const RECORD_BYTES: u32 = 262_144;
+/// Bytes of the tag that follows each record of a sealed frame.
+pub const TAG_BYTES: u32 = 16;
+/// Records that one direction of a sealed connection may carry: with AES-GCM, 2^48 blocks at most.
+pub const SEALED_RECORDS_MAX: u64 = 1 << 34;
+
 /// Bytes of an identity block, the payload of a hello.
 pub const IDENTITY_BYTES: usize = 128;
 /// Bytes of a MAC, a nonce, a key and a digest.

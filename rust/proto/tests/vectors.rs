@@ -37,7 +37,11 @@ fn every_vector_ends_as_the_manifest_says() {
     let (folder, entries) = vectors();
     assert!(entries.len() > 100, "the manifest is there");
     let mut wrong = Vec::new();
-    for entry in &entries {
+    // What needs a cipher is judged where there is one, in rust/net.
+    let judged = entries
+        .iter()
+        .filter(|entry| !entry["name"].as_str().unwrap().starts_with("sealed/"));
+    for entry in judged {
         let expected = entry["refusal"].as_str();
         let got = match judge(&entry.to_string(), &files_of(&folder, entry)) {
             Ok(None) => None,

@@ -7,6 +7,7 @@ entry's own answer.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 from tests.support.second_reader import messages
@@ -19,8 +20,10 @@ from tests.support.second_reader.link import (
     rows_due,
 )
 from tests.support.second_reader.plan import TAP_SUMS, Streams, parse_plan
+from tests.support.second_reader.seal import TAG_BYTES, Direction, record_sizes
 from tests.support.second_reader.wire import (
     GIB,
+    HEADER_BYTES,
     NUMBERS,
     Refusal,
     parse_header,
@@ -47,6 +50,8 @@ def judge(vector: dict[str, Any], files: list[bytes]) -> Verdict:
         "plan_sequence": _plan_sequence,
         "rows": _rows,
         "link": _link,
+        "sealed": _sealed,
+        "sealing": _sealing,
     }
     try:
         judges[vector["kind"]](vector["context"], files, value)
@@ -73,6 +78,38 @@ def _frame(context: dict[str, Any], files: list[bytes], value: dict[str, Any]) -
     value |= {"kind": header.kind, "sequence": header.sequence, "count": header.count}
     value["payload_bytes"] = header.payload_bytes
     value |= parse_payload(header, payload, _setting(context))
+
+
+def _direction(context: dict[str, Any]) -> Direction:
+    traffic = bytes.fromhex(context["traffic"])
+    return Direction(context["suite"], traffic, context.get("counter", 0))
+
+
+def _sealed(context: dict[str, Any], files: list[bytes], value: dict[str, Any]) -> None:
+    theirs, own = _direction(context), _direction(context)
+    value["payloads"] = []
+    for index, frame in enumerate(files):
+        try:
+            header, payload = theirs.open(frame)
+            parse_payload(header, payload, _setting(context))
+        except Refusal:
+            if index < len(files) - 1:
+                raise AssertionError(f"file {index} is refused, not the last one") from None
+            raise
+        must_equal(own.seal(frame[:HEADER_BYTES], payload), frame)
+        value["payloads"].append(payload.hex())
+
+
+def _sealing(context: dict[str, Any], files: list[bytes], value: dict[str, Any]) -> None:
+    header = parse_header(files[0], sealed=True)
+    payload = bytes.fromhex(context["byte"]) * header.payload_bytes
+    wire = _direction(context).seal(files[0], payload)
+    must_equal(_direction(context).open(wire)[1], payload)
+    value |= {"wire_bytes": len(wire), "wire_sha256": hashlib.sha256(wire).hexdigest()}
+    value["tags"], at = [], HEADER_BYTES
+    for size in record_sizes(header.payload_bytes):
+        at += size + TAG_BYTES
+        value["tags"].append(wire[at - TAG_BYTES : at].hex())
 
 
 def _end(context: dict[str, Any]) -> End:

@@ -141,7 +141,12 @@ class Header:
 
 
 def parse_header(
-    data: bytes, *, checksum: bool = True, payload_max: int = GIB, sequence: int | None = None
+    data: bytes,
+    *,
+    checksum: bool = True,
+    payload_max: int = GIB,
+    sequence: int | None = None,
+    sealed: bool = False,
 ) -> Header:
     """Check a header's rules in the order of section 3, up to the sequence.
 
@@ -150,6 +155,7 @@ def parse_header(
         checksum: Whether the ends agreed on payload checksums.
         payload_max: Largest payload that this end said it takes.
         sequence: The number that is due; ``None``: not judged.
+        sealed: Whether the link is sealed, and so every frame of it.
     """
     refuse_unless(len(data) >= HEADER_BYTES, "truncated")
     magic, version, kind_number, flags, size, count, number, payload_crc, header_crc = (
@@ -160,9 +166,12 @@ def parse_header(
     refuse_unless(version == 1, "bad_version")
     refuse_unless(kind_number in KINDS, "unknown_kind", str(kind_number))
     kind = KINDS[kind_number]
-    refuse_unless(flags & ~1 == 0, "unknown_flag")
+    refuse_unless(flags & ~(5 if sealed else 1) == 0, "unknown_flag")
     has_checksum = flags & 1 == 1
-    refuse_unless(has_checksum == (checksum or kind in HANDSHAKE), "missing_checksum")
+    if sealed:
+        refuse_unless(flags == 4, "not_sealed")
+    else:
+        refuse_unless(has_checksum == (checksum or kind in HANDSHAKE), "missing_checksum")
     if kind in FIXED_BYTES:
         refuse_unless(size == FIXED_BYTES[kind], "payload_size", f"{kind} of {size} bytes")
     else:

@@ -1,7 +1,7 @@
 //! The connecting end: hello, proof, and the verdict on the answer (docs/protocol.md 4).
 //! It shows nothing of the acceptor's checks; those are in `acceptor`.
 
-use alloc::string::String;
+use alloc::{boxed::Box, string::String};
 
 use super::{
     HELLO_FRAME, Linked, PROOF_FRAME, array_of, expect_sequence, frame, linked, open_frame, split,
@@ -12,7 +12,7 @@ use crate::{
     frame::{FrameRules, Header, Kind},
     hello::{Identity, LAUNCH_UNKNOWN, Link, Role, Settings},
     limits::{HEADER_BYTES, IDENTITY_BYTES, REFUSED_BYTES, REFUSED_PROVED_BYTES, WELCOME_BYTES},
-    proof::{self, Digest, Secret},
+    proof::{self, Digest, Secret, TrafficKey},
     refused::Refused,
 };
 
@@ -26,22 +26,19 @@ pub struct NotLinked {
     pub text: Option<String>,
     /// A fate with the error's refusal goes to the acceptor (sequence 2) before the close.
     pub fate_due: bool,
+    /// What that fate is sealed with, where it answers the welcome of a sealed link.
+    pub fate_key: Option<Box<TrafficKey>>,
 }
 
 impl NotLinked {
-    fn close(error: ProtocolError) -> Self {
+    /// An end without a word: the other side is not known to have the key.
+    #[must_use]
+    pub const fn close(error: ProtocolError) -> Self {
         Self {
             error,
             text: None,
             fate_due: false,
-        }
-    }
-
-    fn fate(error: ProtocolError) -> Self {
-        Self {
-            error,
-            text: None,
-            fate_due: true,
+            fate_key: None,
         }
     }
 }
@@ -180,14 +177,21 @@ impl Proving {
             let error = Refusal::Key.error("the acceptor's proof does not match our key");
             return Err(NotLinked::close(error));
         }
-        let peer = Identity::parse(identity, Role::Acceptor).map_err(NotLinked::fate)?;
-        self.check(&peer).map_err(NotLinked::fate)?;
-        Ok(linked(
-            secret,
-            peer.launch_id,
-            peer,
-            &proof::ready_hash(&th2, mac),
-        ))
+        let th3 = proof::ready_hash(&th2, mac);
+        let peer = Identity::parse(identity, Role::Acceptor)
+            .and_then(|peer| self.check(&peer).map(|()| peer))
+            .map_err(|error| self.mismatch(error, &th3))?;
+        Ok(linked(secret, peer.launch_id, peer, &th3))
+    }
+
+    /// The acceptor has the key and counts the link as made: it is told what does not fit.
+    fn mismatch(&self, error: ProtocolError, th3: &Digest) -> NotLinked {
+        let is_sealed = self.own.settings.suite.is_sealed();
+        NotLinked {
+            fate_due: true,
+            fate_key: is_sealed.then(|| Box::new(self.own.secret.traffic_to_acceptor(th3))),
+            ..NotLinked::close(error)
+        }
     }
 
     fn check(&self, peer: &Identity) -> Result<(), ProtocolError> {
@@ -247,6 +251,7 @@ impl Proving {
             error: refusal.text(alloc::format!("the acceptor refused: {}", refused.text)),
             text: Some(refused.text),
             fate_due: difference.is_some(),
+            fate_key: None,
         }
     }
 }

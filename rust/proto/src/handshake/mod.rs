@@ -8,14 +8,12 @@
 mod acceptor;
 mod connector;
 
-use zeroize::Zeroizing;
-
 use crate::{
     error::{ProtocolError, Refusal},
     frame::{FrameRules, Header, Kind, checksum},
     hello::Identity,
     limits::{HEADER_BYTES, IDENTITY_BYTES, REFUSED_BYTES, WELCOME_BYTES},
-    proof::{Digest, Secret},
+    proof::{Digest, Secret, TrafficKey},
 };
 
 pub use acceptor::{Acceptor, Decision, Greeted, Links, Verified};
@@ -45,9 +43,9 @@ pub struct Linked {
     /// What the peer said of itself.
     pub peer: Identity,
     /// From connector to acceptor, for the sealed suites.
-    pub traffic_to_acceptor: Zeroizing<Digest>,
+    pub traffic_to_acceptor: TrafficKey,
     /// From acceptor to connector, for the sealed suites.
-    pub traffic_to_connector: Zeroizing<Digest>,
+    pub traffic_to_connector: TrafficKey,
 }
 
 /// The rank before this one on the ring.

@@ -18,6 +18,7 @@ pub(super) fn judge(vector: &Vector<'_>) -> Result<(), Outcome> {
     let rules = FrameRules {
         checksums: context.flag("checksum", true),
         payload_max: context.number("payload_max", limits::PAYLOAD_BYTES_MAX.into())?,
+        sealed: false,
     };
     let around = Surroundings {
         rank: context.number("rank", 1)?,

@@ -111,12 +111,7 @@ fn settings(context: &Context<'_>, own: &Context<'_>) -> Result<Settings, BadVec
             "the fields do not make the fingerprint".to_string(),
         ));
     }
-    let suite = match own.number::<u16>("suite", 1)? {
-        1 => Suite::Psk,
-        2 => Suite::SealedAes,
-        3 => Suite::SealedChaCha,
-        _ => return Err(missing("suite")),
-    };
+    let suite = Suite::from_number(own.number("suite", 1)?).ok_or_else(|| missing("suite"))?;
     Ok(Settings {
         suite,
         lane: own.number("lane", 0)?,

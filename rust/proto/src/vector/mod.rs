@@ -5,9 +5,11 @@ mod frame;
 mod handshake;
 mod link;
 mod plan;
+mod sealed;
 mod value;
 
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString as _},
@@ -21,9 +23,12 @@ pub use value::fields_of;
 use crate::{
     describe::{Description, OPS_ALL},
     error::{ProtocolError, Refusal},
+    hello::Suite,
     layout::Layout,
     limits,
     plan::PlanBounds,
+    proof::Digest,
+    seal::Cipher,
 };
 
 /// The bytes of the files of an entry, by the paths that the entry names.
@@ -52,10 +57,23 @@ impl From<BadVector> for Outcome {
     }
 }
 
+/// Makes the cipher of a sealed suite with a traffic key; `None` for a suite that is not sealed.
+pub type Ciphers<'a> = &'a dyn Fn(Suite, &Digest) -> Option<Box<dyn Cipher>>;
+
 /// Judges one entry: the refusal that the bytes raise, `None` where they are accepted.
 ///
-/// Errors: an entry of another form; an accepted or named value that is not the entry's own.
+/// Entries about sealed frames need [`judge_with`]. Errors: an entry of another form; an accepted
+/// or named value that is not the entry's own.
 pub fn judge(entry: &str, files: &Files) -> Result<Option<ProtocolError>, BadVector> {
+    judge_with(entry, files, &|_, _| None)
+}
+
+/// As [`judge`], with ciphers for entries about sealed frames.
+pub fn judge_with(
+    entry: &str,
+    files: &Files,
+    ciphers: Ciphers<'_>,
+) -> Result<Option<ProtocolError>, BadVector> {
     let entry: Value = serde_json::from_str(entry)
         .map_err(|error| BadVector(format!("the entry is not JSON: {error}")))?;
     let vector = Vector::new(&entry, files)?;
@@ -70,6 +88,8 @@ pub fn judge(entry: &str, files: &Files) -> Result<Option<ProtocolError>, BadVec
         "link" => link::judge(&vector),
         "plan_sequence" => plan::judge_sequence(&vector),
         "rows" => plan::judge_rows(&vector),
+        "sealed" => sealed::judge_frames(&vector, ciphers),
+        "sealing" => sealed::judge_sealing(&vector, ciphers),
         other => Err(BadVector(format!("no such kind of vector: {other:?}")).into()),
     };
     match outcome {
