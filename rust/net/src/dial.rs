@@ -27,7 +27,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// Why a handshake failed for good.
 #[derive(Debug)]
 pub(crate) struct DialFailure {
-    pub(crate) not_linked: NotLinked,
+    pub(crate) not_linked: Box<NotLinked>,
     /// The connection, where a fate is still to be told on it.
     pub(crate) socket: Socket,
 }
@@ -203,7 +203,7 @@ impl Shaking {
         self.judge()
     }
 
-    fn wanted(&self) -> Result<usize, NotLinked> {
+    fn wanted(&self) -> Result<usize, Box<NotLinked>> {
         if matches!(self.stage, Some(Stage::Challenge(_))) {
             return Ok(CHALLENGE_FRAME);
         }
@@ -211,11 +211,7 @@ impl Shaking {
             None => Ok(limits::HEADER_BYTES),
             Some(head) => match Proving::payload_bytes(head) {
                 Ok(bytes) => Ok(limits::HEADER_BYTES + bytes),
-                Err(error) => Err(NotLinked {
-                    error,
-                    text: None,
-                    fate_due: false,
-                }),
+                Err(error) => Err(Box::new(NotLinked::close(error))),
             },
         }
     }
@@ -257,9 +253,9 @@ impl Shaking {
         }
     }
 
-    fn fail(self, not_linked: NotLinked) -> Step {
+    fn fail(self, not_linked: impl Into<Box<NotLinked>>) -> Step {
         Step::Failed(DialFailure {
-            not_linked,
+            not_linked: not_linked.into(),
             socket: self.socket,
         })
     }
