@@ -5,14 +5,18 @@ a deadline.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from types import TracebackType
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 
 __all__ = [
+    "ROW_LANE_BYTES",
+    "Borrowed",
     "Description",
     "Listener",
     "Plan",
+    "Posted",
     "Ring",
     "RowsBuffer",
     "__version__",
@@ -25,8 +29,13 @@ __all__ = [
 
 __version__: str
 
+ROW_LANE_BYTES: int
+"""Rows of a round that take more bytes than this travel on the bulk lane (docs/protocol.md 6.6)."""
+
 # Anything with a contiguous buffer; the type checker knows the protocol only from Python 3.12 on.
-_Bytes: TypeAlias = RowsBuffer | memoryview | bytearray | bytes | np.ndarray[Any, np.dtype[Any]]
+_Bytes: TypeAlias = (
+    RowsBuffer | Borrowed | memoryview | bytearray | bytes | np.ndarray[Any, np.dtype[Any]]
+)
 
 def refusal_codes() -> dict[str, int]:
     """Every refusal code of docs/protocol.md 9, name to number."""
@@ -173,6 +182,48 @@ class RowsBuffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
+class Borrowed:
+    """Memory that has no buffer protocol, by its address: a torch tensor's ``data_ptr()``.
+
+    Trusted local use only: nothing checks that the address is mapped. ``owner`` is kept alive as
+    long as the link may touch the memory; ``post_*``, ``send_rows`` and the others take it.
+    """
+
+    def __new__(cls, address: int, nbytes: int, owner: object) -> Borrowed:
+        """Describe ``nbytes`` writable bytes at ``address`` that live as long as ``owner``."""
+
+    @property
+    def address(self) -> int: ...
+    def __len__(self) -> int: ...
+
+@final
+class Posted:
+    """A buffer that was handed to the link, from ``post_*`` until its transfer is over.
+
+    The buffer's export is held until then. As a context manager it is over when the block ends:
+    a send is waited for, a receive that nobody waited for is cancelled. Dropping a receive whose
+    frame has begun ends the ring (``local``); a send that is dropped goes on.
+    """
+
+    def ready(self) -> bool:
+        """Whether ``wait`` would return at once; no system call. True after a failure too."""
+
+    def wait(self, seconds: float | None = None) -> tuple[int, int]:
+        """Wait until the buffer is filled, or the kernel has all of it; the round and its rows.
+
+        The buffer is the caller's again afterwards. Raises the ring's fate, or ``DeadlineError``
+        after ``seconds``, which leaves the transfer as it is.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+@final
 class Listener:
     """A bound listening socket.
 
@@ -276,6 +327,30 @@ class Ring:
 
     def exchange(self, round: int, rows_out: _Bytes, rows_in: _Bytes) -> int:
         """``send_rows`` then ``receive_rows`` in one call: one hop of a decode step."""
+
+    @property
+    def rounds_in_flight_max(self) -> int:
+        """Rounds with rows that may be on the ring at once; on rank 0 the least of all stages'."""
+
+    def post_receive(self, rows: _Bytes) -> Posted:
+        """Hand over a writable buffer for the rows of the next round of the bulk lane.
+
+        A background thread fills the posted buffers in order. Each is a credit for the previous
+        rank; at most ``buffers`` of the description can be posted at a time, and each must hold
+        ``rows_max`` rows (``LocalProtocolError``).
+        """
+
+    def post_send(self, round: int, rows: _Bytes) -> Posted:
+        """Hand over a round's rows; a background thread sends them when there is a credit.
+
+        Rows of the row lane (at most ``ROW_LANE_BYTES``) are sent by this call itself.
+        """
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while a transfer is over that ``wait`` was not told of.
+
+        It is readable for ever after the ring's fate. Only to be polled; it is the ring's.
+        """
 
     def figures(self) -> dict[str, Any]:
         """Counters since ``join``: bytes and frames sent and received, seconds waited, per link."""
