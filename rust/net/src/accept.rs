@@ -2,10 +2,11 @@
 //!
 //! A stranger costs one of a fixed number of slots for a fixed time, and is told nothing.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use rustix::event::PollFd;
 use rustix::io::Errno;
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
@@ -16,14 +17,29 @@ use stagelink_proto::hello::Link;
 use stagelink_proto::limits;
 
 use crate::deadline::Deadline;
-use crate::socket::{ListenSocket, Socket};
+use crate::error::LinkError;
+use crate::socket::{ListenSocket, READ, Socket, poll};
+use crate::strangers::Strangers;
 
 /// How long a connection without a hello keeps its slot when others wait for one.
 const SILENT_SLOT: Duration = Duration::from_millis(500);
+/// How long a boot that fails goes on telling so to those who are just proving the key.
+const DISMISS_LIMIT: Duration = Duration::from_millis(300);
+/// How the text of a refusal begins whose cause is not the one that is refused.
+pub(crate) const BOOT_ENDED: &str = "the boot has ended: ";
 /// Bytes that a pending connection may send: a hello, a proof, or the fate that answers a refusal.
 const PENDING_BYTES: usize = limits::HEADER_BYTES + limits::FATE_BYTES_MAX as usize;
-/// Source addresses whose failures are counted one by one; the rest are counted together.
-const SOURCES_MAX: usize = 16;
+
+/// What to do with a peer that has proved the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    /// Its place is to be filled.
+    Free,
+    /// Its place is filled.
+    Taken,
+    /// There will be no ring; the error says why.
+    Gone(&'a LinkError),
+}
 
 /// What came of a connection.
 #[derive(Debug)]
@@ -38,75 +54,6 @@ pub(crate) enum Arrival {
     },
     /// It proved the key and was turned away alone: a taken place, another launch.
     TurnedAway { rank: u32, error: ProtocolError },
-}
-
-/// Connections that failed before or at the proof, by source address.
-#[derive(Debug, Default)]
-pub(crate) struct Strangers {
-    failed_proof: Vec<(IpAddr, u32)>,
-    failed_proof_elsewhere: u32,
-    other: u32,
-    turned_away: Vec<(u32, Refusal)>,
-}
-
-impl Strangers {
-    /// Note a holder of the key that was turned away alone, for the deadline's text.
-    pub(crate) fn turned_away(&mut self, rank: u32, error: &ProtocolError) {
-        if self.turned_away.len() < SOURCES_MAX {
-            self.turned_away.push((rank, error.refusal));
-        }
-    }
-
-    fn count(&mut self, source: Option<SocketAddr>, error: &ProtocolError) {
-        if error.refusal != Refusal::Key {
-            self.other += 1;
-            return;
-        }
-        let Some(ip) = source.map(|source| source.ip()) else {
-            self.failed_proof_elsewhere += 1;
-            return;
-        };
-        if let Some((_, count)) = self.failed_proof.iter_mut().find(|(known, _)| *known == ip) {
-            *count += 1;
-        } else if self.failed_proof.len() < SOURCES_MAX {
-            self.failed_proof.push((ip, 1));
-        } else {
-            self.failed_proof_elsewhere += 1;
-        }
-    }
-
-    /// `; 3 connections failed the key proof from 127.0.0.1`, or nothing.
-    pub(crate) fn summary(&self) -> String {
-        let mut parts = Vec::new();
-        let total: u32 = self.failed_proof.iter().map(|(_, count)| count).sum();
-        let total = total + self.failed_proof_elsewhere;
-        if total > 0 {
-            let from: Vec<String> = self
-                .failed_proof
-                .iter()
-                .take(4)
-                .map(|(ip, _)| ip.to_string())
-                .collect();
-            let (plural, from) = (plural(total), from.join(", "));
-            parts.push(format!(
-                "{total} connection{plural} failed the key proof from {from}"
-            ));
-        }
-        if self.other > 0 {
-            let (count, plural) = (self.other, plural(self.other));
-            parts.push(format!(
-                "{count} connection{plural} did not speak the protocol"
-            ));
-        }
-        for (rank, refusal) in &self.turned_away {
-            parts.push(format!("a rank {rank} was turned away: {refusal}"));
-        }
-        parts.iter().map(|part| ["; ", part].concat()).collect()
-    }
-}
-
-fn plural(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// The listener with its pending connections.
@@ -169,19 +116,34 @@ impl Reception {
             .chain(self.pending.iter().flatten().map(|one| one.socket.as_fd()))
     }
 
-    /// Accept and read what there is; `is_free` says whether a place is still to be filled.
-    pub(crate) fn advance(
+    /// Accept and read what there is; `place` says what to do with who proves the key.
+    pub(crate) fn advance<'a>(
         &mut self,
-        mut is_free: impl FnMut(Link, u32) -> bool,
+        mut place: impl FnMut(Link, u32) -> Place<'a>,
         mut arrived: impl FnMut(Arrival),
     ) {
         self.accept_waiting();
         for slot in &mut self.pending {
             let Some(pending) = slot.take() else { continue };
-            match pending.advance(&mut self.strangers, &mut is_free) {
+            match pending.advance(&mut self.strangers, &mut place) {
                 Next::Wait(pending) => *slot = Some(pending),
                 Next::Done(arrival) => arrived(arrival),
                 Next::Gone => {}
+            }
+        }
+    }
+
+    /// There will be no ring: tell so to those who are just proving the key.
+    ///
+    /// Without this they would see a close after their proof, and report that the keys differ.
+    pub(crate) fn dismiss(&mut self, why: &LinkError) {
+        let limit = Deadline::after(DISMISS_LIMIT);
+        loop {
+            self.advance(|_, _| Place::Gone(why), drop);
+            let speaking = self.pending.iter().flatten().filter(|one| !one.is_silent());
+            let mut fds: Vec<_> = speaking.map(|one| PollFd::new(&one.socket, READ)).collect();
+            if fds.is_empty() || limit.is_over() || poll(&mut fds, limit.slice()).is_err() {
+                return;
             }
         }
     }
@@ -216,15 +178,20 @@ impl Reception {
 }
 
 impl Pending {
+    /// Nothing has come of it yet; it may be anybody.
+    fn is_silent(&self) -> bool {
+        matches!(self.stage, Stage::Hello(_)) && self.filled == 0
+    }
+
     /// A connection that has not said hello for a while gives way to one that may.
     fn is_replaceable(&self) -> bool {
         matches!(self.stage, Stage::Hello(_)) && self.silent.is_over()
     }
 
-    fn advance(
+    fn advance<'a>(
         mut self,
         strangers: &mut Strangers,
-        is_free: &mut impl FnMut(Link, u32) -> bool,
+        place: &mut impl FnMut(Link, u32) -> Place<'a>,
     ) -> Next {
         if let Stage::Refusing { .. } = self.stage {
             return self.hear_fate();
@@ -252,13 +219,16 @@ impl Pending {
         }
         self.filled = 0;
         let source = self.source;
-        self.judge(is_free).unwrap_or_else(|stranger| {
+        self.judge(place).unwrap_or_else(|stranger| {
             strangers.count(source, &stranger);
             Next::Gone
         })
     }
 
-    fn judge(mut self, is_free: &mut impl FnMut(Link, u32) -> bool) -> Result<Next, ProtocolError> {
+    fn judge<'a>(
+        mut self,
+        place: &mut impl FnMut(Link, u32) -> Place<'a>,
+    ) -> Result<Next, ProtocolError> {
         match self.stage {
             Stage::Hello(acceptor) => {
                 let nonce = fresh_nonce()?;
@@ -279,8 +249,18 @@ impl Pending {
                 proof.copy_from_slice(&self.bytes[..PROOF_FRAME]);
                 let verified = greeted.proof(&proof).map_err(|stranger| stranger.0)?;
                 let (link, rank) = (verified.peer().link, verified.peer().rank);
-                let free = is_free(link, rank);
-                match verified.decide(free)? {
+                let is_free = match place(link, rank) {
+                    Place::Free => true,
+                    Place::Taken => false,
+                    Place::Gone(why) => {
+                        let refusal = Refusal::from_name(why.reason).unwrap_or(Refusal::Local);
+                        let text = format!("{BOOT_ENDED}{}", why.text);
+                        send_whole(&self.socket, &verified.refuse(refusal, &text)?);
+                        self.socket.finish();
+                        return Ok(Next::Gone);
+                    }
+                };
+                match verified.decide(is_free)? {
                     Decision::Welcome(linked, welcome) => {
                         let sent = send_whole(&self.socket, &welcome);
                         let arrival = Arrival::Linked(Box::new(linked), self.socket);

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFd;
-use stagelink_proto::Refusal;
 use stagelink_proto::conversation::LinkEnd;
 use stagelink_proto::describe::Description;
 use stagelink_proto::error::ProtocolError;
 use stagelink_proto::fingerprint::Fingerprint;
-use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::frame::{FrameRules, Kind};
 use stagelink_proto::handshake::{Acceptor, Linked, Links};
 use stagelink_proto::hello::{Link, OPTION_NO_CHECKSUM, Settings};
 use stagelink_proto::layout::Layout;
@@ -22,18 +21,16 @@ use stagelink_proto::limits;
 use stagelink_proto::proof::Secret;
 use stagelink_proto::roster::Roster;
 
-use crate::accept::{Arrival, Reception};
+use crate::accept::{Arrival, Place, Reception};
 use crate::boot_faults::refused;
 use crate::control::Shared;
 use crate::control_link::ControlLink;
 use crate::deadline::Deadline;
-use crate::dial::{Dial, never_answered};
+use crate::dial::Dial;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::incoming::Incoming;
 use crate::members::Member;
-use crate::outgoing::Outgoing;
 use crate::socket::{READ, Socket, poll};
-use crate::telling::{broken, to_message};
 use crate::wait::Interrupt;
 
 /// How much later than its own deadline a linked follower gives up, so that the lead, which knows
@@ -70,26 +67,36 @@ impl Boot<'_> {
         let settings = self.settings(launch_id, u64::from(limits::PLAN_BYTES_MAX));
         let acceptor = Acceptor::new(self.secret.clone(), settings, Links::Both);
         let mut reception = Reception::new(listener.into_socket(), acceptor);
-        let mut dial = None;
-        let mut layout = None;
-        while !self.is_ring_complete() {
-            if self.deadline.is_over() {
-                return Err(self.condemn(self.never_joined(&reception)));
-            }
-            self.wait(Some(&reception), dial.as_ref())?;
-            self.receive_arrivals(&mut reception)?;
-            if layout.is_none() && self.shared.star().descriptions.len() == self.world() {
-                layout = Some(self.place_all()?);
-                dial = Some(self.dial_next(launch_id)?);
-            }
-            self.advance_dial(dial.as_mut())?;
-        }
+        let gathered = self.gather(&mut reception, launch_id);
+        let layout = gathered.inspect_err(|error| reception.dismiss(error))?;
         let keep = self.shared.star().descriptions.iter().all(|rank| rank.keep);
         Ok(Agreed {
             launch_id,
             layout,
             keep,
         })
+    }
+
+    fn gather(
+        &self,
+        reception: &mut Reception,
+        launch_id: [u8; 16],
+    ) -> Result<Option<Layout>, LinkError> {
+        let mut dial = None;
+        let mut layout = None;
+        while !self.is_ring_complete() {
+            if self.deadline.is_over() {
+                return Err(self.condemn(self.never_joined(reception)));
+            }
+            self.wait(Some(reception), dial.as_ref())?;
+            self.receive_arrivals(reception)?;
+            if layout.is_none() && self.shared.star().descriptions.len() == self.world() {
+                layout = Some(self.place_all()?);
+                dial = Some(self.dial_next(launch_id)?);
+            }
+            self.advance_dial(dial.as_mut())?;
+        }
+        Ok(layout)
     }
 
     /// Every other rank: find the lead, say what this stage is, get its place, close the ring.
@@ -127,47 +134,17 @@ impl Boot<'_> {
         })
     }
 
-    fn link_to_lead(&self, lead: SocketAddr, launch_id: [u8; 16]) -> Result<[u8; 16], LinkError> {
-        let address = Some(lead);
-        self.shared.members().put(Member {
-            rank: 0,
-            address,
-            ..Member::default()
-        });
-        let settings = self.settings(launch_id, u64::from(limits::PLAN_BYTES_MAX));
-        let mut dial = Dial::new(lead, self.secret.clone(), settings, Link::Control, 0);
-        let (linked, socket) = loop {
-            if self.deadline.is_over() {
-                return Err(never_answered(&dial, "rank 0", self.deadline).by(0));
-            }
-            self.wait(None, Some(&dial))?;
-            match dial.advance() {
-                Ok(Some(made)) => break made,
-                Ok(None) => {}
-                Err(failure) => return Err(self.dial_failed(failure, 0)),
-            }
-        };
-        let mut payload = Vec::new();
-        self.own
-            .encode(&mut payload)
-            .map_err(|error| own_fault(&error))?;
-        let now = self.shared.clock.now();
-        let mut link = ControlLink::new(socket, self.rules(), LinkEnd::FollowerControl, 0, now);
-        link.send(Kind::Describe, None, &payload)
-            .map_err(|error| own_fault(&error))?;
-        self.shared.star().links.push(link);
-        self.shared.kick.set();
-        Ok(linked.launch_id)
-    }
-
     fn receive_arrivals(&self, reception: &mut Reception) -> Result<(), LinkError> {
         let mut refusals = Vec::new();
-        let is_free = |link, rank| match link {
-            Link::Control => self.shared.star().link(rank).is_none(),
-            Link::Ring => self.incoming_is_free(),
+        let place = |link, rank| {
+            let is_free = match link {
+                Link::Control => self.shared.star().link(rank).is_none(),
+                Link::Ring => self.incoming_is_free(),
+            };
+            if is_free { Place::Free } else { Place::Taken }
         };
         // A place is taken at once, so that a second claim in the same pass finds it taken.
-        reception.advance(is_free, |arrival| match arrival {
+        reception.advance(place, |arrival| match arrival {
             Arrival::Linked(linked, socket) => self.arrived(&linked, socket),
             other => refusals.push(other),
         });
@@ -243,63 +220,11 @@ impl Boot<'_> {
         }
     }
 
-    fn dial_next(&self, launch_id: [u8; 16]) -> Result<Dial, LinkError> {
-        let rank = self.next_rank();
-        let address = self
-            .shared
-            .members()
-            .get(rank)
-            .and_then(|member| member.address);
-        let address = address.ok_or_else(|| {
-            let error = Refusal::BadAddress.error("expected the next rank's address");
-            self.condemn(broken(
-                &self.shared.name(rank),
-                rank,
-                &error,
-                "in the roster",
-            ))
-        })?;
-        let settings = self.settings(launch_id, self.rows_bytes_max());
-        Ok(Dial::new(
-            address,
-            self.secret.clone(),
-            settings,
-            Link::Ring,
-            rank,
-        ))
-    }
-
-    fn advance_dial(&self, dial: Option<&mut Dial>) -> Result<(), LinkError> {
-        let Some(dial) = dial.filter(|_| self.outgoing_is_free()) else {
-            return Ok(());
-        };
-        match dial.advance() {
-            Ok(None) => Ok(()),
-            Ok(Some((_, socket))) => {
-                let link = Outgoing::new(socket, self.rules(), self.own.buffers);
-                if let Ok(mut place) = self.shared.outgoing.lock() {
-                    *place = Some(link);
-                }
-                Ok(())
-            }
-            Err(failure) => Err(self.condemn(self.dial_failed(failure, self.next_rank()))),
-        }
-    }
-
-    /// One fate frame on a connection that is not linked; sequence 2 follows the handshake's 0, 1.
-    pub(crate) fn tell(&self, socket: &Socket, fault: &LinkError) {
-        let mut payload = Vec::new();
-        to_message(fault, self.own.rank, self.own.world).encode(&mut payload);
-        if let Ok(header) = Header::for_payload(Kind::Fate, 2, 0, &payload, self.checksums) {
-            let mut frame = header.encode().to_vec();
-            frame.extend_from_slice(&payload);
-            // It is a courtesy: the refusal stands without it.
-            let _ = socket.send(&frame);
-        }
-        socket.finish();
-    }
-
-    fn wait(&self, reception: Option<&Reception>, dial: Option<&Dial>) -> Result<(), LinkError> {
+    pub(crate) fn wait(
+        &self,
+        reception: Option<&Reception>,
+        dial: Option<&Dial>,
+    ) -> Result<(), LinkError> {
         self.shared.fate.check()?;
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.shared.fate.as_fd(), READ),
@@ -332,11 +257,11 @@ impl Boot<'_> {
     }
 
     /// Make `error` the fate of the ring, unless there is one already.
-    fn condemn(&self, error: LinkError) -> LinkError {
+    pub(crate) fn condemn(&self, error: LinkError) -> LinkError {
         self.shared.fate.set(error.during("join")).clone()
     }
 
-    fn settings(&self, launch_id: [u8; 16], payload_need: u64) -> Settings {
+    pub(crate) fn settings(&self, launch_id: [u8; 16], payload_need: u64) -> Settings {
         let own = &self.own;
         let mut settings = Settings::new(own.rank, own.world, self.fingerprint.clone());
         settings.options = if self.checksums {
@@ -349,14 +274,14 @@ impl Boot<'_> {
         settings
     }
 
-    fn rows_bytes_max(&self) -> u64 {
+    pub(crate) fn rows_bytes_max(&self) -> u64 {
         let taps = self.own.draft_width > 0;
         self.own
             .rows_format()
             .payload_bytes(self.own.rows_max, taps)
     }
 
-    fn rules(&self) -> FrameRules {
+    pub(crate) fn rules(&self) -> FrameRules {
         FrameRules {
             checksums: self.checksums,
             ..FrameRules::default()

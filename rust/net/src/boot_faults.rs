@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
 
-use crate::accept::Reception;
+use crate::accept::{BOOT_ENDED, Reception};
 use crate::boot::Boot;
 use crate::dial::{Dial, DialFailure, never_answered};
 use crate::error::{Kind as ErrorKind, LinkError};
@@ -29,6 +29,7 @@ impl Boot<'_> {
             (Refusal::Key, _) => format!(
                 "{name} closed the connection after this rank's proof: the two key files differ"
             ),
+            (_, Some(text)) if text.starts_with(BOOT_ENDED) => format!("{name}: {text}"),
             (refusal, Some(_)) if (40..=48).contains(&refusal.number()) => {
                 let (meaning, hint) = (refusal.meaning(), hint(refusal));
                 format!("{name} refused this rank: {refusal}: {meaning}; {hint}")
