@@ -1,28 +1,29 @@
-"""One line on stderr that says how far loading has come, on a terminal only.
+"""A bar on stderr that says how far loading has come, on a terminal only.
 
-It is a line of its own making: importing a library for it would take longer than most loads.
+rich draws it, imported only where there is a terminal to draw on; nothing else is printed here.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from stagelink.node.watch import Watch
 
-_REDRAW_SECONDS = 0.05
-_MIB = 1 << 20
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class ProgressLine(Watch):
-    """A line that is redrawn in place and wiped when the stage runs."""
+    """A bar that is redrawn in place and wiped when the stage runs."""
 
     def __init__(self, *, quiet: bool, stream: TextIO | None = None) -> None:
         """Draw nothing where ``quiet`` or where the stream is no terminal."""
         self._stream = sys.stderr if stream is None else stream
         self._on = not quiet and self._stream.isatty()
-        self._drawn_at = 0.0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._what = ""
 
     def converting(self, what: str, done: int, total: int) -> None:
         """Show what is done with a checkpoint before it can be read."""
@@ -33,15 +34,15 @@ class ProgressLine(Watch):
         self._draw("loading", done, total)
 
     def running(self) -> None:
-        """Wipe the line."""
+        """Wipe the bar."""
         self.wipe()
 
     def wipe(self) -> None:
-        """Leave no trace of the line."""
-        if self._on and self._drawn_at:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._drawn_at = 0.0
+        """Leave no trace of the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+            self._task = None
 
     def note(self, text: str) -> None:
         """Say one line that stays, terminal or not; nothing where ``quiet`` was asked for."""
@@ -50,10 +51,35 @@ class ProgressLine(Watch):
         self._stream.flush()
 
     def _draw(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if not self._on or (now - self._drawn_at < _REDRAW_SECONDS and done < total):
+        if not self._on:
             return
-        self._drawn_at = now
-        share = 100 * done // total if total else 100
-        self._stream.write(f"\r\x1b[K{what} {done // _MIB} of {total // _MIB} MiB ({share} %)")
-        self._stream.flush()
+        if self._bar is None:
+            self._bar = _bar(self._stream)
+            self._bar.start()
+        if self._task is None or what != self._what:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(what, total=total)
+            self._what = what
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def _bar(stream: TextIO) -> Progress:
+    """Make a bar of bytes that vanishes when it stops."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        console=Console(file=stream),
+        transient=True,
+    )
