@@ -23,6 +23,10 @@ pub enum LinkEnd {
         /// The sampler is the last rank and this is the last rank.
         tokens: bool,
     },
+    /// The end of a ring link's bulk lane that takes rows.
+    BulkAcceptor,
+    /// The end of a ring link's bulk lane that sends rows.
+    BulkConnector,
 }
 
 /// Where a link stands after its handshake.
@@ -183,7 +187,10 @@ impl Conversation {
             (LinkEnd::FollowerControl, Open, Kind::Bye) => Some(Closing),
             (LinkEnd::RingAcceptor { tokens: false }, Linked, Kind::Rows)
             | (LinkEnd::RingAcceptor { tokens: true }, Linked, Kind::Tokens)
-            | (LinkEnd::RingConnector { .. }, Linked, Kind::Credit) => Some(Linked),
+            | (LinkEnd::BulkAcceptor, Linked, Kind::Rows)
+            | (LinkEnd::RingConnector { .. } | LinkEnd::BulkConnector, Linked, Kind::Credit) => {
+                Some(Linked)
+            }
             (LinkEnd::RingAcceptor { .. } | LinkEnd::RingConnector { .. }, Linked, Kind::Bye) => {
                 Some(Closing)
             }
@@ -216,8 +223,8 @@ impl Conversation {
             | (LinkEnd::FollowerControl, Placed, Kind::Ready)
             | (LinkEnd::FollowerControl, Linked | Placed | Ready | Open, Kind::Progress)
             | (LinkEnd::FollowerControl, Closing, Kind::Bye)
-            | (LinkEnd::RingAcceptor { .. }, Linked, Kind::Credit)
-            | (LinkEnd::RingConnector { tokens: false }, Linked, Kind::Rows)
+            | (LinkEnd::RingAcceptor { .. } | LinkEnd::BulkAcceptor, Linked, Kind::Credit)
+            | (LinkEnd::RingConnector { tokens: false } | LinkEnd::BulkConnector, Linked, Kind::Rows)
             | (LinkEnd::RingConnector { tokens: true }, Linked, Kind::Tokens)
             | (
                 LinkEnd::RingAcceptor { .. } | LinkEnd::RingConnector { .. },

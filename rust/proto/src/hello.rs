@@ -135,9 +135,9 @@ pub struct Identity {
     pub role: Role,
     /// Which link this is.
     pub link: Link,
-    /// Number of the lane.
+    /// Number of the lane: 0 the row lane, 1.. a bulk lane of a ring link.
     pub lane: u8,
-    /// Lanes of the link.
+    /// Bulk lanes of a ring link.
     pub lanes: u8,
     /// The speaker's rank.
     pub rank: u32,
@@ -227,9 +227,9 @@ impl Identity {
 pub struct Settings {
     /// The link's suite.
     pub suite: Suite,
-    /// Lane of this connection.
+    /// Lane that a connector dials; an acceptor answers on the lane that it is dialled on.
     pub lane: u8,
-    /// Lanes of the link.
+    /// Bulk lanes of a ring link.
     pub lanes: u8,
     /// The own rank.
     pub rank: u32,
@@ -248,7 +248,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Psk, one lane, checksums on, payloads up to 1 GiB, launch unknown.
+    /// Psk, the row lane, one bulk lane, checksums on, payloads up to 1 GiB, launch unknown.
     #[must_use]
     pub fn new(rank: u32, world: u32, fingerprint: Fingerprint) -> Self {
         Self {
@@ -286,11 +286,13 @@ impl Settings {
         }
     }
 
-    /// Checks protocol to lanes and world, in the order of section 4.1.
+    /// Checks protocol to lanes and world, in the order of section 4.1; `lane` is the one that it
+    /// must be, where only one is due.
     pub(crate) fn check_ring(
         &self,
         peer: &Identity,
         link: Option<Link>,
+        lane: Option<u8>,
     ) -> Result<(), ProtocolError> {
         if peer.protocol != PROTOCOL {
             return Err(Refusal::Protocol.numbers("protocol", PROTOCOL, peer.protocol));
@@ -304,9 +306,16 @@ impl Settings {
         if link.is_some_and(|link| link != peer.link) {
             return Err(Refusal::BadLink.error("expected another link on this connection"));
         }
-        if peer.lane >= self.lanes {
-            let last = self.lanes.saturating_sub(1);
+        // Bulk lanes are numbered behind the row lane; a control link has no other than it.
+        let last = match peer.link {
+            Link::Ring => self.lanes,
+            Link::Control => 0,
+        };
+        if peer.lane > last {
             return Err(Refusal::Lane.outside("lane", 0_u8, last, peer.lane));
+        }
+        if let Some(lane) = lane.filter(|&lane| lane != peer.lane) {
+            return Err(Refusal::Lane.numbers("lane", lane, peer.lane));
         }
         if peer.lanes != self.lanes {
             return Err(Refusal::Lanes.numbers("lanes", self.lanes, peer.lanes));

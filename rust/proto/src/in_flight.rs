@@ -108,6 +108,15 @@ impl Credits {
         }
     }
 
+    /// A bulk lane: a buffer is free from when it is posted, and none is at the start.
+    #[must_use]
+    pub fn none_posted(buffers: u16) -> Self {
+        Self {
+            buffers: u32::from(buffers),
+            held: 0,
+        }
+    }
+
     /// True where a rows or tokens frame may be started.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
@@ -152,6 +161,15 @@ impl Buffers {
         }
     }
 
+    /// A bulk lane: a buffer is free from when it is posted, and none is at the start.
+    #[must_use]
+    pub fn none_posted(buffers: u16) -> Self {
+        Self {
+            buffers: u32::from(buffers),
+            taken: u32::from(buffers),
+        }
+    }
+
     /// A frame begins to fill a buffer. Errors: `no_credit` where none is free.
     pub fn fill(&mut self) -> Result<(), ProtocolError> {
         if self.taken >= self.buffers {
@@ -172,7 +190,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// Buffers that are full or lent.
+    /// Buffers that are full, lent or not posted.
     #[must_use]
     pub const fn taken(&self) -> u32 {
         self.taken

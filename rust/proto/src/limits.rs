@@ -60,6 +60,8 @@ pub const STREAMS_MAX: u32 = 1_024;
 pub const CONTEXT_MAX: u32 = 1 << 24;
 /// Most fp32 values of a tap sum.
 pub const DRAFT_WIDTH_MAX: u32 = 1 << 20;
+/// Most payload bytes of a rows frame on a ring link's row lane; larger ones take its bulk lane.
+pub const ROW_LANE_BYTES: u32 = 65_536;
 /// Most rows buffers of one boundary.
 pub const BUFFERS_MAX: u16 = 64;
 /// Most plans with rows that may be unfinished at once.

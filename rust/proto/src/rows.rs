@@ -165,6 +165,12 @@ impl ExpectedRows {
         to_usize(self.payload_bytes)
     }
 
+    /// Whether the frame travels on the bulk lane.
+    #[must_use]
+    pub fn is_bulk(&self) -> bool {
+        self.kind == Kind::Rows && self.payload_bytes > limits::ROW_LANE_BYTES
+    }
+
     /// Compares a frame that came with the one that is expected.
     ///
     /// Errors, in this order: `rows_round`, `rows_count` or `tokens_count`, `rows_size` or

@@ -161,14 +161,17 @@ def _check_before_proof(block: bytes, role: int, nonce: bytes) -> Identity:
     return identity
 
 
-def _check_identity(end: End, its: Identity, rank_due: bool, peer_rank_due: int) -> None:
-    """The rest of section 4.1, in its order."""
+def _check_identity(
+    end: End, its: Identity, rank_due: bool, peer_rank_due: int, *, lane_due: int | None
+) -> None:
+    """The rest of section 4.1, in its order; an acceptor takes every lane that there is."""
     own = end.own
     refuse_unless(its.protocol == own.protocol, "protocol", f"{its.protocol}")
     refuse_unless(its.suite == own.suite, "suite", f"{its.suite}")
     refuse_unless(its.options == own.options, "options", f"{its.options}")
     refuse_unless(its.link == own.link, "bad_link", f"{its.link}")
-    refuse_unless(its.lane < own.lanes and its.lane == own.lane, "lane", f"{its.lane}")
+    refuse_unless(its.lane <= (own.lanes if its.link == RING else 0), "lane", f"{its.lane}")
+    refuse_unless(lane_due is None or its.lane == lane_due, "lane", f"{its.lane}")
     refuse_unless(its.lanes == own.lanes, "lanes", f"{its.lanes}")
     refuse_unless(its.world == own.world, "world", f"{its.world}")
     refuse_unless(rank_due, "rank", f"{its.rank}")
@@ -213,7 +216,7 @@ class Connector:
         mac = self.proofs.mac_acceptor(self.proof, block)
         refuse_unless(compare.compare_digest(mac, payload[128:]), "key")
         its, own = _check_before_proof(block, ACCEPTOR, self._challenge), self._end.own
-        _check_identity(self._end, its, its.rank == own.peer_rank, own.rank)
+        _check_identity(self._end, its, its.rank == own.peer_rank, own.rank, lane_due=own.lane)
         learns = own.link == CONTROL and own.launch_id == ZEROS
         refuse_unless(its.launch_id != ZEROS, "launch")
         refuse_unless(learns or its.launch_id == own.launch_id, "launch")
@@ -275,7 +278,7 @@ class Acceptor:
         else:
             rank_due = its.rank == (own.rank - 1) % own.world
             known = its.launch_id == own.launch_id
-        _check_identity(self._end, its, rank_due, own.rank)
+        _check_identity(self._end, its, rank_due, own.rank, lane_due=None)
         refuse_unless(known, "launch")
         refuse_unless(its.rank not in self._end.taken, "rank_taken", f"{its.rank}")
         _check_capacity(self._end, its)
@@ -285,7 +288,7 @@ class Acceptor:
         """The welcome frame, after ``check``."""
         if self.proofs is None or self._its is None:
             raise RuntimeError("the proof comes first")
-        own = dataclasses.replace(self._end.own, peer_rank=self._its.rank)
+        own = dataclasses.replace(self._end.own, peer_rank=self._its.rank, lane=self._its.lane)
         block = own.encode(ACCEPTOR, self._end.nonce)
         mac = self.proofs.mac_acceptor(self._proof, block)
         return make_frame("welcome", block + mac, sequence=1)

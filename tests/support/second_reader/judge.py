@@ -206,7 +206,9 @@ def _rows(context: dict[str, Any], files: list[bytes], value: dict[str, Any]) ->
 
 
 def _link(context: dict[str, Any], files: list[bytes], value: dict[str, Any]) -> None:
-    names = ("checksum", "sequence", "first_round", "buffers", "sampler", "rounds", "own_rank")
+    names = (
+        "checksum", "sequence", "first_round", "buffers", "lane", "sampler", "rounds", "own_rank",
+    )  # fmt: skip
     chosen = {name: context[name] for name in names if name in context}
     end = LinkEnd(context["end"], context["state"], _setting(context), **chosen)
     frames = iter(files)

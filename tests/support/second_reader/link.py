@@ -36,6 +36,8 @@ RECEIVE = {
     ("follower_control", "open"): {"plan": "open", "cancel": "open", "bye": "closing"},
     ("ring_acceptor", "linked"): {"rows": "linked", "bye": "closing"},
     ("ring_connector", "linked"): {"credit": "linked", "bye": "closing"},
+    ("bulk_acceptor", "linked"): {"rows": "linked"},
+    ("bulk_connector", "linked"): {"credit": "linked"},
 }
 SEND = {
     ("lead_control", "ready", "open"): "open",
@@ -62,6 +64,11 @@ class RowsShape:
         return self.planes * self.plane_bytes(count) + (count * 4 * self.draft_width * taps)
 
 
+def is_bulk(payload_bytes: int) -> bool:
+    """Whether a rows frame travels on the bulk lane (6.6)."""
+    return payload_bytes > 65_536
+
+
 def rows_due(plan: Plan, shape: RowsShape, *, returning: bool) -> tuple[int, int]:
     """Count and payload bytes of the rows frame that a plan asks for."""
     count = len(plan.returned_offsets) if returning else plan.rows_total
@@ -86,6 +93,7 @@ class LinkEnd:
         end: ``lead_control``, ``follower_control``, ``ring_acceptor`` or ``ring_connector``.
         state: Where in section 10 it begins.
         setting: Rank of the other end, world, and this end's own limits.
+        lane: Of a ring link: 0 the row lane, 1 the bulk lane, where credits are posted buffers.
         rounds: Of a ring acceptor: round, count and bytes of each rows frame due, in order.
     """
 
@@ -100,17 +108,18 @@ class LinkEnd:
         sequence: int = 2,
         first_round: int = 1,
         buffers: int = 2,
+        lane: int = 0,
         sampler: int = 1,
         rounds: list[tuple[int, int, int]] | None = None,
     ) -> None:
         self.state = state
-        self._end = end
+        self._end = end.replace("ring", "bulk") if lane else end
         self._setting = setting
         self._checksum = checksum
         self._sequence = sequence
         self._round = first_round
         self._buffers = buffers
-        self.credits = buffers
+        self.credits = 0 if lane else buffers
         self._takes_tokens = own_rank == 0 and sampler == 2
         self._rounds = list(rounds or [])
         self._counter = 0

@@ -127,7 +127,7 @@ pub enum Decision {
 }
 
 impl Verified {
-    /// Who the peer says it is; its rank and link name the place that it asks for.
+    /// Who the peer says it is; its rank, link and lane name the place that it asks for.
     #[must_use]
     pub const fn peer(&self) -> &Identity {
         &self.peer
@@ -173,7 +173,7 @@ impl Verified {
             Links::Control => Some(Link::Control),
             Links::Both => None,
         };
-        settings.check_ring(peer, link)?;
+        settings.check_ring(peer, link, None)?;
         match peer.link {
             Link::Control if !(1..settings.world).contains(&peer.rank) => {
                 let last = settings.world.saturating_sub(1);
@@ -207,8 +207,9 @@ impl Verified {
             th1,
             proof,
         } = self;
-        let identity = own
-            .settings
+        let mut settings = own.settings;
+        settings.lane = peer.lane;
+        let identity = settings
             .identity(Role::Acceptor, peer.link, peer.rank, nonce)
             .encode();
         let th2 = proof::welcome_hash(&th1, &proof, &identity);
@@ -216,7 +217,7 @@ impl Verified {
         let welcome = frame(Kind::Welcome, 1, &[&identity, &mac])?;
         let th3 = proof::ready_hash(&th2, &mac);
         Ok((
-            linked(&own.secret, own.settings.launch_id, peer, &th3),
+            linked(&own.secret, settings.launch_id, peer, &th3),
             welcome,
         ))
     }

@@ -204,7 +204,7 @@ impl Proving {
         if peer.nonce != self.challenge {
             return Err(Refusal::NonceChanged.error("expected the challenge's nonce again"));
         }
-        settings.check_ring(peer, Some(*link))?;
+        settings.check_ring(peer, Some(*link), Some(settings.lane))?;
         if peer.rank != *peer_rank {
             return Err(Refusal::Rank.numbers("rank", *peer_rank, peer.rank));
         }

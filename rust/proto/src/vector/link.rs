@@ -49,11 +49,14 @@ impl End {
     fn new(context: &Context<'_>) -> Result<Self, Outcome> {
         let own_rank: u32 = context.number("own_rank", 0)?;
         let world: u32 = context.number("world", 3)?;
+        let is_bulk = context.number::<u8>("lane", 0)? != 0;
         let chain = context.number::<u8>("sampler", 1)? == 2;
         let is_last = own_rank == world.saturating_sub(1);
         let end = match context.text("end") {
             "lead_control" => LinkEnd::LeadControl,
             "follower_control" => LinkEnd::FollowerControl,
+            "ring_acceptor" if is_bulk => LinkEnd::BulkAcceptor,
+            "ring_connector" if is_bulk => LinkEnd::BulkConnector,
             "ring_acceptor" => LinkEnd::RingAcceptor {
                 tokens: chain && own_rank == 0,
             },
@@ -94,8 +97,16 @@ impl End {
                 world,
                 ..Surroundings::default()
             },
-            credits: Credits::new(buffers),
-            buffers: Buffers::new(buffers),
+            credits: if is_bulk {
+                Credits::none_posted(buffers)
+            } else {
+                Credits::new(buffers)
+            },
+            buffers: if is_bulk {
+                Buffers::none_posted(buffers)
+            } else {
+                Buffers::new(buffers)
+            },
             rounds,
             watch: Watch::new(Duration::ZERO),
             round_sent: first_round.saturating_sub(1),
