@@ -15,7 +15,7 @@ use stagelink_proto::error::ProtocolError;
 use stagelink_proto::fingerprint::Fingerprint;
 use stagelink_proto::frame::{FrameRules, Kind};
 use stagelink_proto::handshake::{Acceptor, Linked, Links};
-use stagelink_proto::hello::{Link, OPTION_NO_CHECKSUM, Settings};
+use stagelink_proto::hello::{Link, OPTION_NO_CHECKSUM, Role, Settings, Suite};
 use stagelink_proto::layout::Layout;
 use stagelink_proto::limits;
 use stagelink_proto::proof::Secret;
@@ -23,6 +23,7 @@ use stagelink_proto::roster::Roster;
 
 use crate::accept::{Arrival, Place, Reception};
 use crate::boot_faults::refused;
+use crate::connection::LinkedSocket;
 use crate::control::Shared;
 use crate::control_link::ControlLink;
 use crate::deadline::Deadline;
@@ -30,6 +31,7 @@ use crate::dial::Dial;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::incoming::Incoming;
 use crate::members::Member;
+use crate::seal::Seals;
 use crate::socket::{READ, Socket, poll};
 use crate::wait::Interrupt;
 
@@ -43,6 +45,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) secret: Secret,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) own: Description,
+    pub(crate) suite: Suite,
     pub(crate) checksums: bool,
     pub(crate) deadline: Deadline,
     pub(crate) interrupt: &'a dyn Interrupt,
@@ -169,21 +172,22 @@ impl Boot<'_> {
 
     fn arrived(&self, linked: &Linked, socket: Socket) {
         let rank = linked.peer.rank;
+        let address = socket.peer();
+        let made = self.linked_socket(socket, linked, Role::Acceptor);
         if linked.peer.link == Link::Ring {
-            let incoming = Incoming::new(socket, self.rules(), self.own.buffers);
+            let incoming = Incoming::new(made, self.own.buffers);
             if let Ok(mut place) = self.shared.incoming.lock() {
                 *place = Some(incoming);
             }
             return;
         }
-        let address = socket.peer();
         self.shared.members().put(Member {
             rank,
             address,
             ..Member::default()
         });
         let now = self.shared.clock.now();
-        let link = ControlLink::new(socket, self.rules(), LinkEnd::LeadControl, rank, now);
+        let link = ControlLink::new(made, LinkEnd::LeadControl, rank, now);
         self.shared.star().links.push(link);
         self.shared.kick.set();
     }
@@ -264,7 +268,9 @@ impl Boot<'_> {
     pub(crate) fn settings(&self, launch_id: [u8; 16], payload_need: u64) -> Settings {
         let own = &self.own;
         let mut settings = Settings::new(own.rank, own.world, self.fingerprint.clone());
-        settings.options = if self.checksums {
+        settings.suite = self.suite;
+        // A sealed link has tags instead, and says nothing of checksums (section 4.1).
+        settings.options = if self.checksums || self.suite.is_sealed() {
             0
         } else {
             OPTION_NO_CHECKSUM
@@ -281,10 +287,21 @@ impl Boot<'_> {
             .payload_bytes(self.own.rows_max, taps)
     }
 
-    pub(crate) fn rules(&self) -> FrameRules {
+    fn rules(&self) -> FrameRules {
+        let sealed = self.suite.is_sealed();
         FrameRules {
-            checksums: self.checksums,
+            checksums: self.checksums && !sealed,
+            sealed,
             ..FrameRules::default()
+        }
+    }
+
+    /// What a connection needs to go on after its handshake.
+    pub(crate) fn linked_socket(&self, socket: Socket, linked: &Linked, own: Role) -> LinkedSocket {
+        LinkedSocket {
+            socket,
+            rules: self.rules(),
+            seals: Seals::of(self.suite, linked, own),
         }
     }
 

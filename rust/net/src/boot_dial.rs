@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use stagelink_proto::Refusal;
 use stagelink_proto::conversation::LinkEnd;
 use stagelink_proto::frame::{Header, Kind};
-use stagelink_proto::hello::Link;
+use stagelink_proto::hello::{Link, Role};
 use stagelink_proto::limits;
+use stagelink_proto::proof::TrafficKey;
 
 use crate::boot::{Boot, own_fault};
 use crate::control_link::ControlLink;
@@ -17,6 +18,7 @@ use crate::dial::{Dial, never_answered};
 use crate::error::LinkError;
 use crate::members::Member;
 use crate::outgoing::Outgoing;
+use crate::seal::single_frame;
 use crate::socket::Socket;
 use crate::telling::{broken, to_message};
 
@@ -51,7 +53,8 @@ impl Boot<'_> {
             .encode(&mut payload)
             .map_err(|error| own_fault(&error))?;
         let now = self.shared.clock.now();
-        let mut link = ControlLink::new(socket, self.rules(), LinkEnd::FollowerControl, 0, now);
+        let made = self.linked_socket(socket, &linked, Role::Connector);
+        let mut link = ControlLink::new(made, LinkEnd::FollowerControl, 0, now);
         link.send(Kind::Describe, None, &payload)
             .map_err(|error| own_fault(&error))?;
         self.shared.star().links.push(link);
@@ -93,8 +96,9 @@ impl Boot<'_> {
         };
         match dial.advance() {
             Ok(None) => Ok(()),
-            Ok(Some((_, socket))) => {
-                let link = Outgoing::new(socket, self.rules(), self.own.buffers);
+            Ok(Some((linked, socket))) => {
+                let made = self.linked_socket(socket, &linked, Role::Connector);
+                let link = Outgoing::new(made, self.own.buffers);
                 if let Ok(mut place) = self.shared.outgoing.lock() {
                     *place = Some(link);
                 }
@@ -113,14 +117,19 @@ impl Boot<'_> {
     }
 
     /// One fate frame on a connection that is not linked; sequence 2 follows the handshake's 0, 1.
-    pub(crate) fn tell(&self, socket: &Socket, fault: &LinkError) {
+    ///
+    /// It is sealed with `key` where it answers a welcome (section 4.6).
+    pub(crate) fn tell(&self, socket: &Socket, fault: &LinkError, key: Option<&TrafficKey>) {
         let mut payload = Vec::new();
         to_message(fault, self.own.rank, self.own.world).encode(&mut payload);
-        if let Ok(header) = Header::for_payload(Kind::Fate, 2, 0, &payload, self.checksums) {
-            let mut frame = header.encode().to_vec();
-            frame.extend_from_slice(&payload);
+        let checksums = self.checksums || self.suite.is_sealed();
+        if let Ok(header) = Header::for_payload(Kind::Fate, 2, 0, &payload, checksums) {
+            let frame = match key {
+                Some(key) => single_frame(self.suite, key, &header, &payload),
+                None => Some([&header.encode(), payload.as_slice()].concat()),
+            };
             // It is a courtesy: the refusal stands without it.
-            let _ = socket.send(&frame);
+            let _ = socket.send(&frame.unwrap_or_default());
         }
         socket.finish();
     }

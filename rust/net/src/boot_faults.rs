@@ -46,7 +46,7 @@ impl Boot<'_> {
             .by(rank)
             .during("join");
         if not_linked.fate_due {
-            self.tell(&socket, &fault);
+            self.tell(&socket, &fault, not_linked.fate_key.as_deref());
         }
         fault
     }
@@ -125,6 +125,7 @@ fn hint(refusal: Refusal) -> &'static str {
         Refusal::RankTaken => "give every process a rank of its own",
         Refusal::Rank | Refusal::PeerRank => "check the ranks that the processes were started with",
         Refusal::Launch => "it is of an earlier start; start all ranks anew",
+        Refusal::Suite => "give every rank the same --seal, or none of them",
         Refusal::Options => "set the payload checksum alike on every rank",
         Refusal::FingerprintConfig | Refusal::FingerprintTensors => {
             "give every rank the same checkpoint"

@@ -10,8 +10,10 @@ use rustix::io::Errno;
 use stagelink_proto::error::{ProtocolError, Refusal};
 use stagelink_proto::frame::{FrameRules, Header, Kind};
 use stagelink_proto::limits;
+use stagelink_proto::seal::Records;
 
 use crate::lent::Lent;
+use crate::seal::Seals;
 use crate::socket::Socket;
 
 /// Bytes that the reader holds at rest; it grows only for a plan or roster that is larger.
@@ -30,12 +32,22 @@ pub(crate) enum Fill {
     Closed,
 }
 
+/// A socket whose handshake is made, with what both ends have settled.
+#[derive(Debug)]
+pub(crate) struct LinkedSocket {
+    pub(crate) socket: Socket,
+    pub(crate) rules: FrameRules,
+    /// Where the suite is a sealed one.
+    pub(crate) seals: Option<Seals>,
+}
+
 /// A message connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Shared so that a poll can go on without the lock of this connection.
     pub(crate) socket: Arc<Socket>,
     rules: FrameRules,
+    pub(crate) seals: Option<Seals>,
     buffer: Vec<u8>,
     filled: Range<usize>,
     outbox: Vec<u8>,
@@ -60,10 +72,11 @@ pub struct LinkFigures {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: Socket, rules: FrameRules) -> Self {
+    pub(crate) fn new(linked: LinkedSocket) -> Self {
         Self {
-            socket: Arc::new(socket),
-            rules,
+            socket: Arc::new(linked.socket),
+            rules: linked.rules,
+            seals: linked.seals,
             buffer: vec![0; READER_BYTES],
             filled: 0..0,
             outbox: Vec::with_capacity(READER_BYTES),
@@ -103,28 +116,44 @@ impl Connection {
             return Err(Refusal::UnexpectedKind.error("expected no rows on a control link"));
         }
         let payload_bytes = header.payload_bytes as usize;
-        if rest.len() < payload_bytes {
+        let records = Records::of(header.payload_bytes);
+        let wire_bytes = if self.rules.sealed {
+            records.wire_bytes()
+        } else {
+            payload_bytes
+        };
+        if rest.len() < wire_bytes {
             return Ok(None);
         }
+        let head = *head;
         let start = self.filled.start + limits::HEADER_BYTES;
         let payload = start..start + payload_bytes;
-        header.check_payload(
-            Lent::from_slice(&self.buffer[payload.clone()]).checksum(payload_bytes),
-        )?;
-        self.filled.start = payload.end;
+        let whole = Lent::from_slice(&self.buffer[payload.clone()]);
+        header.check_payload(whole.checksum(if header.checksummed { payload_bytes } else { 0 }))?;
+        if let Some(seals) = &mut self.seals {
+            let wire = &mut self.buffer[start..start + wire_bytes];
+            seals.opener.open_message(&head, records, wire)?;
+        }
+        self.filled.start = start + wire_bytes;
         self.figures.frames_received += 1;
         Ok(Some((header, &self.buffer[payload])))
     }
 
-    /// Queue one frame; [`Self::flush`] sends it. False when the peer has left too much lying.
-    pub(crate) fn push(&mut self, header: &Header, payload: &[u8]) -> bool {
+    /// Queue one frame; [`Self::flush`] sends it.
+    ///
+    /// Errors: `silent` when the peer has left too much lying; `local` when a key is used up.
+    pub(crate) fn push(&mut self, header: &Header, payload: &[u8]) -> Result<(), ProtocolError> {
         if self.outbox.len() - self.gone + payload.len() > OUTBOX_BYTES_MAX {
-            return false;
+            return Err(Refusal::Silent.error("expected a peer that reads its control link"));
         }
-        self.outbox.extend_from_slice(&header.encode());
-        self.outbox.extend_from_slice(payload);
+        if let Some(seals) = &mut self.seals {
+            seals.sealer.append(header, payload, &mut self.outbox)?;
+        } else {
+            self.outbox.extend_from_slice(&header.encode());
+            self.outbox.extend_from_slice(payload);
+        }
         self.figures.frames_sent += 1;
-        true
+        Ok(())
     }
 
     /// Send what fits of the queue; true while bytes are left. A broken link drops them.

@@ -9,7 +9,7 @@ use stagelink_proto::conversation::{Conversation, LinkEnd, LinkState};
 use stagelink_proto::describe::Description;
 use stagelink_proto::error::{ProtocolError, Refusal};
 use stagelink_proto::fate::Fate as FateMessage;
-use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::frame::{Header, Kind};
 use stagelink_proto::keepalive::Watch;
 use stagelink_proto::open::Open;
 use stagelink_proto::plan::{Plan, PlanBounds};
@@ -17,8 +17,7 @@ use stagelink_proto::progress::Progress;
 use stagelink_proto::ready::Ready;
 use stagelink_proto::roster::Roster;
 
-use crate::connection::{Connection, Fill};
-use crate::socket::Socket;
+use crate::connection::{Connection, Fill, LinkedSocket};
 
 /// What a reader of payloads must know.
 #[derive(Clone, Copy, Debug)]
@@ -59,18 +58,12 @@ pub(crate) struct ControlLink {
 }
 
 impl ControlLink {
-    pub(crate) fn new(
-        socket: Socket,
-        rules: FrameRules,
-        end: LinkEnd,
-        rank: u32,
-        now: Duration,
-    ) -> Self {
+    pub(crate) fn new(linked: LinkedSocket, end: LinkEnd, rank: u32, now: Duration) -> Self {
         Self {
             rank,
-            connection: Connection::new(socket, rules),
+            checksums: linked.rules.checksums,
+            connection: Connection::new(linked),
             conversation: Conversation::new(end),
-            checksums: rules.checksums,
             heard: now,
             last: None,
             watch: Watch::new(now),
@@ -93,9 +86,7 @@ impl ControlLink {
     ) -> Result<(), ProtocolError> {
         let sequence = self.conversation.send(kind, round)?;
         let header = Header::for_payload(kind, sequence, 0, payload, self.checksums)?;
-        if !self.connection.push(&header, payload) {
-            return Err(Refusal::Silent.error("expected a peer that reads its control link"));
-        }
+        self.connection.push(&header, payload)?;
         self.connection.flush();
         Ok(())
     }

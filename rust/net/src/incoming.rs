@@ -2,21 +2,29 @@
 //!
 //! The calling thread drives the socket; what a round's rows are is told by the caller.
 
+mod sealed;
+
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use stagelink_proto::conversation::{Conversation, LinkEnd};
+use stagelink_proto::error::ProtocolError;
 use stagelink_proto::frame::{FrameRules, Header, Kind};
 use stagelink_proto::in_flight::Buffers;
 use stagelink_proto::limits;
 use stagelink_proto::rows::ExpectedRows;
 
 use crate::boundary::{Trouble, say};
-use crate::connection::LinkFigures;
+use crate::connection::{LinkFigures, LinkedSocket};
 use crate::deadline::Deadline;
 use crate::lent::{Lent, LentMut};
+use crate::seal::{Seals, scratch};
 use crate::socket::{READ, Socket};
 use crate::wait::Wait;
+
+/// The largest frame against the rows' direction: a fate, sealed.
+const WORD_BYTES: usize =
+    limits::HEADER_BYTES + limits::FATE_BYTES_MAX as usize + limits::TAG_BYTES as usize;
 
 /// The link from the previous rank, which dialled this one.
 #[derive(Debug)]
@@ -26,17 +34,25 @@ pub(crate) struct Incoming {
     rules: FrameRules,
     buffers: Buffers,
     figures: LinkFigures,
+    seals: Option<Seals>,
+    /// Where a record lies until its tag has verified.
+    scratch: Vec<u8>,
+    /// The frame that is sent against the rows' direction.
+    word: Vec<u8>,
 }
 
 impl Incoming {
     /// A link whose handshake is made.
-    pub(crate) fn new(socket: Socket, rules: FrameRules, buffers: u16) -> Self {
+    pub(crate) fn new(linked: LinkedSocket, buffers: u16) -> Self {
         Self {
-            socket,
             conversation: Conversation::new(LinkEnd::RingAcceptor { tokens: false }),
-            rules,
+            rules: linked.rules,
             buffers: Buffers::new(buffers),
             figures: LinkFigures::default(),
+            scratch: scratch(linked.seals.as_ref()),
+            word: Vec::with_capacity(WORD_BYTES),
+            seals: linked.seals,
+            socket: linked.socket,
         }
     }
 
@@ -57,7 +73,11 @@ impl Incoming {
     ) -> Result<(), Trouble> {
         self.return_credits()?;
         let mut head = [0_u8; limits::HEADER_BYTES];
-        let result = self.read(frame, &mut head, rows, wait);
+        let result = if self.seals.is_some() {
+            self.read_sealed(frame, rows, wait)
+        } else {
+            self.read(frame, &mut head, rows, wait)
+        };
         self.figures.seconds_waited += wait.take_seconds_waited();
         result?;
         self.figures.frames_received += 1;
@@ -83,12 +103,9 @@ impl Incoming {
             payload_checksum: 0,
         };
         self.buffers.release(owed).map_err(Trouble::Own)?;
-        // 32 bytes always fit: at most one credit a buffer is ever under way. A previous rank that
-        // is gone is noticed where rows are expected of it.
-        if let Ok(count) = self.socket.send(&header.encode()) {
-            self.figures.bytes_sent += count as u64;
-            self.figures.frames_sent += 1;
-        }
+        // A frame so small always fits: at most one credit a buffer is ever under way. A previous
+        // rank that is gone is noticed where rows are expected of it.
+        self.transmit(&header, &[]).map_err(Trouble::Own)?;
         Ok(())
     }
 
@@ -98,9 +115,24 @@ impl Incoming {
         let Some(header) = say(&mut self.conversation, kind, payload, checksums) else {
             return false;
         };
-        let mut frame = header.encode().to_vec();
-        frame.extend_from_slice(payload);
-        self.socket.send(&frame) == Ok(frame.len())
+        self.transmit(&header, payload).unwrap_or(false)
+    }
+
+    /// Send a small frame; whether the whole of it went.
+    fn transmit(&mut self, header: &Header, payload: &[u8]) -> Result<bool, ProtocolError> {
+        self.word.clear();
+        if let Some(seals) = &mut self.seals {
+            seals.sealer.append(header, payload, &mut self.word)?;
+        } else {
+            self.word.extend_from_slice(&header.encode());
+            self.word.extend_from_slice(payload);
+        }
+        let sent = self.socket.send(&self.word);
+        if let Ok(count) = sent {
+            self.figures.bytes_sent += count as u64;
+            self.figures.frames_sent += 1;
+        }
+        Ok(sent == Ok(self.word.len()))
     }
 
     fn read(

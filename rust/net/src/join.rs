@@ -9,7 +9,7 @@ use std::time::Duration;
 use stagelink_proto::Refusal;
 use stagelink_proto::describe::Description;
 use stagelink_proto::fingerprint::Fingerprint;
-use stagelink_proto::hello::LAUNCH_UNKNOWN;
+use stagelink_proto::hello::{LAUNCH_UNKNOWN, Suite};
 use stagelink_proto::layout::Layout;
 use stagelink_proto::plan::PlanBounds;
 use stagelink_proto::proof::Secret;
@@ -50,7 +50,9 @@ pub struct Settings {
     pub silent_intervals: u32,
     /// How the calling thread waits for rows and plans.
     pub strategy: Strategy,
-    /// False on every rank leaves out the payload checksums.
+    /// How every link is protected; the same on every rank.
+    pub suite: Suite,
+    /// False on every rank leaves out the payload checksums; a sealed suite has none.
     pub checksums: bool,
 }
 
@@ -82,6 +84,7 @@ impl Ring {
             secret,
             fingerprint: Fingerprint::new(settings.fields),
             own: own.clone(),
+            suite: settings.suite,
             checksums: settings.checksums,
             deadline,
             interrupt,

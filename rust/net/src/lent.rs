@@ -75,6 +75,15 @@ impl<'a> Lent<'a> {
         checksum(self.start, len.min(self.len))
     }
 
+    /// Copy lent bytes from `offset` on, as many as `into` has and are lent; returns how many.
+    pub(crate) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
+        let offset = offset.min(self.len);
+        let len = into.len().min(self.len - offset);
+        // SAFETY: `offset + len` bytes are lent, and `into` is borrowed exclusively, so both are apart.
+        unsafe { std::ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), len) };
+        len
+    }
+
     /// Send `head` from `sent` on and then the first `len` lent bytes in one call.
     ///
     /// `sent` counts the bytes of both that have already gone; returns how many went now.
@@ -140,6 +149,15 @@ impl<'a> LentMut<'a> {
         let len = into.len().min(self.len);
         // SAFETY: both hold `len` bytes, and `into` is borrowed exclusively, so they are apart.
         unsafe { std::ptr::copy_nonoverlapping(self.start, into.as_mut_ptr(), len) };
+        len
+    }
+
+    /// Copy `bytes` in from `offset` on, as many as are lent there; returns how many.
+    pub(crate) fn copy_from(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        let offset = offset.min(self.len);
+        let len = bytes.len().min(self.len - offset);
+        // SAFETY: `offset + len` bytes are lent for writing; `bytes` is this crate's own memory.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), len) };
         len
     }
 

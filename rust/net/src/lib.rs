@@ -33,6 +33,7 @@ mod outgoing;
 mod plans;
 pub mod ring;
 mod rounds;
+pub mod seal;
 mod socket;
 mod star;
 mod strangers;

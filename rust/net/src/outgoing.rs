@@ -6,13 +6,15 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use stagelink_proto::conversation::{Conversation, LinkEnd};
-use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::frame::{Header, Kind};
 use stagelink_proto::in_flight::Credits;
 use stagelink_proto::rows::ExpectedRows;
+use stagelink_proto::seal::Records;
 
 use crate::boundary::{Trouble, say, tear};
-use crate::connection::{Connection, Fill, LinkFigures};
+use crate::connection::{Connection, Fill, LinkFigures, LinkedSocket};
 use crate::lent::Lent;
+use crate::seal::scratch;
 use crate::socket::{READ, Socket, WRITE};
 use crate::wait::Wait;
 
@@ -24,15 +26,18 @@ pub(crate) struct Outgoing {
     checksums: bool,
     credits: Credits,
     is_inside_frame: bool,
+    /// Where a record is sealed, so that the caller's rows stay as they are.
+    scratch: Vec<u8>,
 }
 
 impl Outgoing {
     /// A link whose handshake is made; `buffers` are the credits to start with.
-    pub(crate) fn new(socket: Socket, rules: FrameRules, buffers: u16) -> Self {
+    pub(crate) fn new(linked: LinkedSocket, buffers: u16) -> Self {
         Self {
-            connection: Connection::new(socket, rules),
+            scratch: scratch(linked.seals.as_ref()),
+            checksums: linked.rules.checksums,
+            connection: Connection::new(linked),
             conversation: Conversation::new(LinkEnd::RingConnector { tokens: false }),
-            checksums: rules.checksums,
             credits: Credits::new(buffers),
             is_inside_frame: false,
         }
@@ -68,7 +73,11 @@ impl Outgoing {
             },
         };
         self.credits.take().map_err(Trouble::Own)?;
-        let result = self.write(&header.encode(), frame.memory_bytes(), rows, wait);
+        let result = if self.connection.seals.is_some() {
+            self.write_sealed(&header, rows, wait)
+        } else {
+            self.write(&header.encode(), frame.memory_bytes(), rows, wait)
+        };
         self.connection.figures.seconds_waited += wait.take_seconds_waited();
         result.map_err(tear)?;
         self.is_inside_frame = false;
@@ -82,7 +91,7 @@ impl Outgoing {
             return false;
         }
         say(&mut self.conversation, kind, payload, self.checksums).is_some_and(|header| {
-            self.connection.push(&header, payload) && !self.connection.flush()
+            self.connection.push(&header, payload).is_ok() && !self.connection.flush()
         })
     }
 
@@ -120,6 +129,27 @@ impl Outgoing {
             }
         }
         Ok(())
+    }
+
+    /// Record after record, so that the next rank opens one while the next is made.
+    fn write_sealed(
+        &mut self,
+        header: &Header,
+        rows: Lent<'_>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        let head = header.encode_sealed();
+        let records = Records::of(header.payload_bytes);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = (0..records.count()).try_for_each(|index| {
+            let seals = self.connection.seals.as_mut().ok_or(Trouble::Lost)?;
+            let made = seals
+                .sealer
+                .write(&head, records, index, rows, &mut scratch);
+            self.write(&scratch[..made.map_err(Trouble::Own)?], 0, rows, wait)
+        });
+        self.scratch = scratch;
+        result
     }
 
     fn await_credit(&mut self, wait: &mut Wait<'_>) -> Result<(), Trouble> {

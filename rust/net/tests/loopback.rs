@@ -6,9 +6,11 @@ mod support;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stagelink_net::join::Settings;
 use stagelink_net::lent::{Lent, LentMut};
 use stagelink_net::ring::Ring;
 use stagelink_net::wait::{Strategy, Uninterrupted};
+use stagelink_proto::hello::Suite;
 use stagelink_proto::plan::{Op, Plan, Returns};
 
 use support::{ROWS_MAX, WIDTH, follow, open_ring, plan};
@@ -39,11 +41,8 @@ fn go_round(ring: &Ring, plan: &Plan, out: &[u8], back: &mut [u8]) -> u32 {
 }
 
 /// Rounds of one row, of a few and of the most, whose bytes every follower adds one to.
-fn rows_go_round(world: u32, strategy: Strategy, checksums: bool) {
-    let rings = open_ring(world, |settings| {
-        settings.strategy = strategy;
-        settings.checksums = checksums;
-    });
+fn rows_go_round(world: u32, change: impl Fn(&mut Settings) + Sync) {
+    let rings = open_ring(world, change);
     serve(&rings, |lead| {
         let mut position = 0;
         let mut before = 0;
@@ -66,17 +65,27 @@ fn rows_go_round(world: u32, strategy: Strategy, checksums: bool) {
 
 #[test]
 fn rows_go_round_a_ring_of_two() {
-    rows_go_round(2, Strategy::Block, true);
+    rows_go_round(2, |_| {});
 }
 
 #[test]
 fn rows_go_round_a_ring_of_four() {
-    rows_go_round(4, Strategy::Block, true);
+    rows_go_round(4, |_| {});
 }
 
 #[test]
 fn a_ring_that_spins_and_goes_without_checksums_moves_the_same_bytes() {
-    rows_go_round(2, Strategy::Spin, false);
+    rows_go_round(2, |settings| {
+        settings.strategy = Strategy::Spin;
+        settings.checksums = false;
+    });
+}
+
+#[test]
+fn a_sealed_ring_moves_the_same_bytes_with_either_cipher() {
+    for (world, suite) in [(2, Suite::SealedAes), (3, Suite::SealedChaCha)] {
+        rows_go_round(world, |settings| settings.suite = suite);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use stagelink_net::error::{Kind, LinkError};
 use stagelink_net::join::Settings;
 use stagelink_net::ring::Ring;
+use stagelink_proto::hello::Suite;
 
 use support::{KEY, KeyFile, join, join_each, ready, settings};
 
@@ -76,6 +77,36 @@ fn a_checksum_option_that_differs_is_named_on_both_ends() {
     let change = |settings: &mut Settings| settings.checksums = settings.description.rank == 0;
     for error in errors(join_each(2, change, |_| {})) {
         assert_eq!(error.reason, "options", "{error}");
+    }
+}
+
+#[test]
+fn a_suite_that_differs_is_named_on_both_ends() {
+    let pairs = [
+        (Suite::Psk, Suite::SealedAes),
+        (Suite::SealedAes, Suite::Psk),
+        (Suite::SealedChaCha, Suite::SealedAes),
+    ];
+    for (lead, follower) in pairs {
+        let change = |settings: &mut Settings| {
+            let is_lead = settings.description.rank == 0;
+            settings.suite = if is_lead { lead } else { follower };
+        };
+        for error in errors(join_each(2, change, |_| {})) {
+            assert_eq!(error.reason, "suite", "{error}");
+            assert!(error.text.contains("--seal"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_differing_field_of_a_sealed_ring_is_named_on_both_ends() {
+    let change = |settings: &mut Settings| {
+        settings.suite = Suite::SealedAes;
+        settings.fields[2][0] ^= u8::from(settings.description.rank == 1);
+    };
+    for error in errors(join_each(2, change, |_| {})) {
+        assert_eq!(error.reason, "fingerprint_tokenizer", "{error}");
     }
 }
 

@@ -7,13 +7,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::Value;
 use stagelink_net::key_file::read_key_file;
+use stagelink_net::seal::RecordCipher;
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
 use stagelink_proto::frame::{FrameRules, Header, Kind};
+use stagelink_proto::hello::Suite;
 use stagelink_proto::limits;
 use stagelink_proto::message::{Message, Surroundings};
 use stagelink_proto::plan::PlanBounds;
-use stagelink_proto::vector::{Files, fields_of, judge};
+use stagelink_proto::seal::Cipher;
+use stagelink_proto::vector::{Files, fields_of, judge_with};
 
 use crate::errors;
 
@@ -79,8 +82,13 @@ pub(crate) fn run_vector(
         .import("json")?
         .call_method1("dumps", (vector,))?
         .extract()?;
-    let judged = judge(&entry, &files).map_err(|bad| PyValueError::new_err(bad.to_string()))?;
+    let judged = judge_with(&entry, &files, &cipher)
+        .map_err(|bad| PyValueError::new_err(bad.to_string()))?;
     Ok(judged.map(|error| error.refusal.name()))
+}
+
+fn cipher(suite: Suite, key: &[u8; 32]) -> Option<Box<dyn Cipher>> {
+    RecordCipher::new(suite, key).map(|cipher| Box::new(cipher) as Box<dyn Cipher>)
 }
 
 /// The frame as JSON: the header's fields, and those of the payload under ``value``.

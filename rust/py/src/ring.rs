@@ -14,6 +14,7 @@ use stagelink_net::members::Member;
 use stagelink_net::ring::Ring as Inside;
 use stagelink_net::wait::{Interrupt, Strategy};
 use stagelink_proto::Refusal;
+use stagelink_proto::hello::Suite;
 use stagelink_proto::progress::Phase;
 use stagelink_proto::ready::Ready;
 
@@ -77,7 +78,7 @@ impl Ring {
     #[staticmethod]
     #[pyo3(signature = (*, listener, lead, key_file, launch_id, fields, description,
         join_seconds = 30.0, keepalive_seconds = 2.0, silent_intervals = 3, wait = "block",
-        checksum = true))]
+        checksum = true, suite = "psk"))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments, one for each setting"
@@ -95,6 +96,7 @@ impl Ring {
         silent_intervals: u32,
         wait: &str,
         checksum: bool,
+        suite: &str,
     ) -> PyResult<Self> {
         let strategy = match wait {
             "block" => Ok(Strategy::Block),
@@ -105,6 +107,13 @@ impl Ring {
             )),
         };
         let strategy = strategy.map_err(|error| errors::to_python(py, &error))?;
+        let suite = Suite::from_name(suite).ok_or_else(|| {
+            let text = format!(
+                "suite {suite:?} is unknown, expected \"psk\", \"aes-128-gcm\" or \
+                 \"chacha20-poly1305\""
+            );
+            errors::to_python(py, &LinkError::config("suite", text))
+        })?;
         let settings = Settings {
             listener: listener
                 .take()
@@ -118,6 +127,7 @@ impl Ring {
             keepalive: seconds(keepalive_seconds),
             silent_intervals,
             strategy,
+            suite,
             checksums: checksum,
         };
         let inside = Signals::wait(py, |signals| Inside::join(settings, signals))?;

@@ -22,6 +22,7 @@ use stagelink_net::listen::Listener;
 use stagelink_net::ring::Ring;
 use stagelink_net::wait::{Strategy, Uninterrupted};
 use stagelink_proto::describe::{BLOCKS_LEAST, Description, KvDtype, OPS_LEAST, RowDtype, Sampler};
+use stagelink_proto::hello::Suite;
 use stagelink_proto::plan::{Entry, Op, Plan, PlanBounds, PlanParts, Returns};
 use stagelink_proto::ready::Ready;
 
@@ -115,6 +116,7 @@ pub fn settings(rank: u32, world: u32, lead: Option<String>, key: &KeyFile) -> S
         keepalive: Duration::from_millis(100),
         silent_intervals: 3,
         strategy: Strategy::Block,
+        suite: Suite::Psk,
         checksums: true,
     }
 }
