@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import textwrap
 from html import escape
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ TOP, MARGIN = 74, 16
 TICKS = 5
 FOOT_LETTERS = 100  # What fits in a line of the foot in a wide typeface.
 HEADROOM = 1.15  # How far beyond the longest bar the scale goes; a longer whisker is cut off.
+OUTLIER = 6  # A bar longer than this many medians is cut off too, or it would flatten the others.
 # Colours are written out a second time for dark pages: not every reader of SVG knows variables.
 LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "soft": "#59636e", "grid": "#d8dee4"}
 LIGHT |= {"ours": "#1f6feb", "rival": "#d4a24c", "floor": "#9aa4af"}
@@ -52,7 +54,7 @@ def draw(
     """
     ordered = sorted(figures.values(), key=lambda one: (one.key.size, one.us))
     panels = [list(group) for _, group in itertools.groupby(ordered, lambda one: one.key.size)]
-    scale = _Scale(max(one.us for one in ordered))
+    scale = _Scale(_longest([one.us for one in ordered]))
     parts, y = [], TOP
     for panel in panels:
         parts += _panel(panel, y, scale, before)
@@ -86,6 +88,11 @@ class _Scale:
 
     def ticks(self) -> list[float]:
         return [self.step * index for index in range(round(self.end / self.step) + 1)]
+
+
+def _longest(times: Sequence[float]) -> float:
+    limit = OUTLIER * statistics.median(times)
+    return max(us for us in times if us <= limit)
 
 
 def _round_step(least: float) -> float:
@@ -166,7 +173,8 @@ def _cap(is_cut: bool, x: float, y: float) -> str:
 
 
 def _legend(has_before: bool) -> str:
-    said = "Bar: median of the runs. Whisker: lowest and highest run. Dashed: C, spinning."
+    said = "Bar: median of the runs. Whisker: lowest and highest run. Arrow: goes on. "
+    said += "Dashed: C, spinning."
     return said + (" ◇: before." if has_before else "")
 
 

@@ -95,7 +95,8 @@ def _platform(machine: dict[str, Any]) -> tuple[Any, ...]:
 
 def _line(group: Sequence[dict[str, Any]]) -> str:
     first = group[0]
-    loads = [one["load"][0] for one in group if isinstance(one.get("load"), list) and one["load"]]
+    told = [one.get(name) for one in group for name in ("load", "load_after")]
+    loads = [load[0] for load in told if isinstance(load, list) and load]
     commits = dict.fromkeys(one["commit"] for one in group if one.get("commit"))
     said = (
         first.get("processor"),

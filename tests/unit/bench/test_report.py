@@ -96,6 +96,12 @@ def test_another_load_or_commit_is_no_other_machine(tmp_path):
     assert report.described(results.machines) == ["P <1>, 2 cores, load 0.1..0.5, commit abc, def"]
 
 
+def test_the_load_is_that_before_and_after_the_run(tmp_path):
+    busy = MACHINE | {"load_after": [6.5, 2.0, 1.0]}
+    results = _results(tmp_path, _peer("zmq", 90.0, machine=busy))
+    assert "load 0.5..6.5" in report.described(results.machines)[0]
+
+
 def test_the_notes_name_what_was_skipped_and_why(tmp_path):
     skipped = {"bench": "peers", "peer": "mlx", "skipped": "not installed", "machine": MACHINE}
     said = report.notes(_results(tmp_path, *LINES, skipped), None)
@@ -132,6 +138,12 @@ def test_a_whisker_past_the_scale_ends_in_an_arrow(tmp_path):
     wild = _peer("gloo", 150.0, us_high=9000.0)
     picture = _picture(tmp_path, _file(tmp_path, wild, *LINES[1:]))
     assert len([path for path in picture.iter(f"{SVG}path") if path.get("class") == "cut"]) == 1
+
+
+def test_one_far_longer_bar_does_not_flatten_the_others(tmp_path):
+    far = [_peer("gloo", 9000.0), *LINES[1:], _peer("mlx", 90.0)]
+    widths = _widths(_picture(tmp_path, _file(tmp_path, *far)))
+    assert widths[2] > 0.5 * widths[3]
 
 
 def test_a_compared_chart_marks_where_each_case_was(tmp_path):
