@@ -255,6 +255,7 @@ class Ring:
         silent_intervals: int = 3,
         wait: str = "block",
         checksum: bool = True,
+        suite: str = "psk",
     ) -> Ring:
         """Steps 1 to 5 of docs/protocol.md 5: handshakes, descriptions, roster, boundary links.
 
@@ -271,6 +272,8 @@ class Ring:
             silent_intervals: Silent intervals that end the ring.
             wait: ``"block"`` sleeps in poll, ``"spin"`` reads again and again.
             checksum: ``False`` on every rank leaves out the payload checksums.
+            suite: ``"psk"``, or sealed: ``"aes-128-gcm"``, ``"chacha20-poly1305"``, which have tags
+                instead of checksums. The same on every rank.
         """
 
     @property

@@ -24,6 +24,8 @@ JOIN_SECONDS_DEFAULT = 30.0
 BUSY_SECONDS_DEFAULT = 300.0
 READY_SECONDS_DEFAULT = 3600.0
 MAX_TOKENS_DEFAULT = 256
+# The words of --seal, and the suites of docs/protocol.md 4.6 that they stand for.
+SUITES = {"aes-128": "aes-128-gcm", "chacha20": "chacha20-poly1305"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class LinkConfig:
         ready_seconds: How long all stages may take to load.
         busy_seconds: How long one round may compute on a stage without an end.
         wait: ``"block"`` or ``"spin"``.
+        suite: How every link is protected, a value of ``SUITES`` or ``"psk"``; the same on every
+            rank.
     """
 
     rank: int
@@ -78,6 +82,7 @@ class LinkConfig:
     ready_seconds: float = READY_SECONDS_DEFAULT
     busy_seconds: float = BUSY_SECONDS_DEFAULT
     wait: str = "block"
+    suite: str = "psk"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Ring:
                 description=description,
                 join_seconds=config.join_seconds,
                 wait=config.wait,
+                suite=config.suite,
             )
         )
 

@@ -14,6 +14,7 @@ from stagelink.config import (
     JOIN_SECONDS_DEFAULT,
     MAX_TOKENS_DEFAULT,
     READY_SECONDS_DEFAULT,
+    SUITES,
 )
 
 
@@ -61,6 +62,7 @@ def add_node(parser: argparse.ArgumentParser) -> None:
         "the address that the others give as --lead",
     )
     link.add_argument("--key-file", metavar="FILE", help="the shared key, made by keygen")
+    _add_seal(link)
     link.add_argument("--layers", metavar="RANGES", help=_LAYERS_HELP)
     link.add_argument(
         "--launch-id", metavar="HEX", help="16 bytes that name this life of the ring; rare"
@@ -200,11 +202,22 @@ def _add_local(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         help="where the stages listen; PORT is rank 0's; default: %(default)s, free ports",
     )
+    _add_seal(group)
     _add_waits(parser)
     group.add_argument(
         "--compare-whole",
         action="store_true",
         help="answer again with the whole model in one process and compare the logits' bytes",
+    )
+
+
+def _add_seal(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--seal",
+        nargs="?",
+        choices=tuple(SUITES),
+        const="aes-128",
+        help="encrypt every link, with AES-128-GCM or with chacha20; the same on every rank",
     )
 
 

@@ -63,6 +63,7 @@ def _launch(job: Job, arguments: argparse.Namespace, environment: dict[str, str]
                 "--ready-seconds": str(arguments.ready_seconds),
                 "--busy-seconds": str(arguments.busy_seconds),
                 "--wait": arguments.wait,
+                **({"--seal": arguments.seal} if arguments.seal else {}),
             },
             listen=settings.split_host(arguments.listen),
             environment=environment,

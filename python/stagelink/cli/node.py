@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stagelink.cli import outcome, settings
 from stagelink.cli.interrupt import Interrupts
 from stagelink.cli.progress import ProgressLine
-from stagelink.config import Job
+from stagelink.config import SUITES, Job
 from stagelink.launch import life
 from stagelink.launch.folder import LaunchFolder
 from stagelink.launch.stage_process import ALIVE
@@ -131,7 +131,13 @@ class _HandWatch(ProgressLine):
             self.note(
                 f"  stagelink node {self._job.model.model} --rank {rank} --world {stage.world} "
                 f"--lead {address} --listen HOST:0 --key-file {self._link.key_file}"
+                + self._seal()
             )
+
+    def _seal(self) -> str:
+        """The flag that the others need too, if this rank is sealed."""
+        words = [word for word, suite in SUITES.items() if suite == self._link.suite]
+        return "".join(f" --seal {word}" for word in words)
 
 
 class _LaunchedWatch(ProgressLine):

@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from stagelink.config import LinkConfig, ModelConfig, Task
+from stagelink.config import SUITES, LinkConfig, ModelConfig, Task
 from stagelink.errors import ConfigError
 from stagelink.placement.ranges import WORLD_MAX, parse_ranges
 from stagelink.request.sampling import Sampling
@@ -110,6 +110,7 @@ def link_config(
         ready_seconds=positive(arguments.ready_seconds, "--ready-seconds"),
         busy_seconds=positive(arguments.busy_seconds, "--busy-seconds"),
         wait=arguments.wait,
+        suite=SUITES.get(arguments.seal, "psk"),
     ), world
 
 
