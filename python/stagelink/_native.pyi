@@ -20,9 +20,11 @@ __all__ = [
     "Ring",
     "RowsBuffer",
     "__version__",
+    "boundary_sockets",
     "check_key_file",
     "decode_frame",
     "encode_frame",
+    "interface_of",
     "refusal_codes",
     "run_vector",
 ]
@@ -39,6 +41,15 @@ _Bytes: TypeAlias = (
 
 def refusal_codes() -> dict[str, int]:
     """Every refusal code of docs/protocol.md 9, name to number."""
+
+def boundary_sockets(ring: Ring, /) -> tuple[int, int]:
+    """Duplicates of the row lane's sockets, to the next rank and from the previous one.
+
+    Only to be asked for facts, while no thread moves rows; the caller closes them.
+    """
+
+def interface_of(address: str) -> str | None:
+    """Name of this machine's interface that has the IP address; ``None`` where none has it."""
 
 def check_key_file(path: str) -> None:
     """Raise ``ConfigError`` unless ``path`` may be a key file: 32 bytes, owner, mode, no link."""

@@ -31,6 +31,7 @@ pub mod members;
 mod opening;
 mod outgoing;
 mod plans;
+pub mod probe;
 pub mod ring;
 mod rounds;
 pub mod seal;

@@ -15,6 +15,7 @@ mod description;
 mod errors;
 mod listener;
 mod plan;
+mod probe;
 mod ring;
 
 /// The link, its messages and its buffers.
@@ -33,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]
+    use crate::probe::{boundary_sockets, interface_of};
+    #[pymodule_export]
     use crate::ring::Ring;
 
     #[pymodule_init]
@@ -45,9 +48,11 @@ mod _native {
             "Ring",
             "RowsBuffer",
             "__version__",
+            "boundary_sockets",
             "check_key_file",
             "decode_frame",
             "encode_frame",
+            "interface_of",
             "refusal_codes",
             "run_vector",
         ];

@@ -296,6 +296,12 @@ impl Ring {
     }
 }
 
+impl Ring {
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+}
+
 fn member_dict<'py>(
     py: Python<'py>,
     member: &Member,
