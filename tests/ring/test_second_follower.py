@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from tests.support.second_follower import SecondFollower
 from tests.support.second_reader.handshake import FIELDS as FIELD_NAMES
+from tests.support.second_reader.seal import Direction
 from tests.support.second_reader.wire import Refusal
-from tests.support.second_stage import FateError, Stage
+from tests.support.second_stage import FateError, Line, Stage
 
 from stagelink import _native, errors
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 KEY = bytes(range(32))
 FIELDS = [bytes([number]) * 32 for number in range(1, 9)]
 WIDTH = 5
+SUITES = {"psk": 1, "aes-128-gcm": 2, "chacha20-poly1305": 3}
+SEALED = [name for name in SUITES if name != "psk"]
 STAGE = Stage(
     rank=1,
     world=2,
@@ -44,29 +47,30 @@ def _fingerprint(fields: list[bytes]) -> bytes:
     return hashlib.sha256(b"stagelink/v1 fingerprint\0" + b"".join(fields)).digest()
 
 
-def _description() -> _native.Description:
-    return _native.Description(
-        rank=0,
-        world=2,
-        first=0,
-        end=3,
-        layers=6,
-        width=WIDTH,
-        planes=1,
-        row_dtype="float32",
-        kv_dtype="float32",
-        chunk_rows=8,
-        rows_max=16,
-        streams_max=2,
-        context=64,
-        states=2,
-        kv_rows=128,
-        weight_bytes=0,
-        engine_version="0.1.0",
-        backend="test",
-        device="",
-        host="",
-    )
+def _description(**changes: Any) -> _native.Description:
+    settings: dict[str, Any] = {
+        "rank": 0,
+        "world": 2,
+        "first": 0,
+        "end": 3,
+        "layers": 6,
+        "width": WIDTH,
+        "planes": 1,
+        "row_dtype": "float32",
+        "kv_dtype": "float32",
+        "chunk_rows": 8,
+        "rows_max": 16,
+        "streams_max": 2,
+        "context": 64,
+        "states": 2,
+        "kv_rows": 128,
+        "weight_bytes": 0,
+        "engine_version": "0.1.0",
+        "backend": "test",
+        "device": "",
+        "host": "",
+    }
+    return _native.Description(**(settings | changes))
 
 
 @dataclasses.dataclass
@@ -76,6 +80,7 @@ class Meeting:
     listener: _native.Listener
     key_file: str
     checksum: bool = True
+    suite: str = "psk"
     follower: SecondFollower | None = None
     thread: threading.Thread | None = None
     failure: BaseException | None = None
@@ -83,7 +88,8 @@ class Meeting:
     def start(self, stage: Stage = STAGE, **settings: Any) -> None:
         """The follower begins to dial, on a thread of its own."""
         host, _, port = self.listener.address.rpartition(":")
-        settings = {"key": KEY, "fields": FIELDS} | settings
+        own: dict[str, Any] = {"key": KEY, "fields": FIELDS, "suite": SUITES[self.suite]}
+        settings = own | settings
         fingerprint = _fingerprint(settings["fields"])
         follower = SecondFollower(
             stage,
@@ -110,7 +116,7 @@ class Meeting:
         assert not self.thread.is_alive()
         return self.follower
 
-    def join(self, join_seconds: float = 5.0) -> _native.Ring:
+    def join(self, join_seconds: float = 5.0, **changes: Any) -> _native.Ring:
         """The lead's side of the boot, up to the open ring."""
         ring = _native.Ring.join(
             listener=self.listener,
@@ -118,10 +124,11 @@ class Meeting:
             key_file=self.key_file,
             launch_id=None,
             fields=FIELDS,
-            description=_description(),
+            description=_description(**changes),
             join_seconds=join_seconds,
             keepalive_seconds=0.2,
             checksum=self.checksum,
+            suite=self.suite,
         )
         ring.ready(load_ms=1, bytes_held=0, bytes_read=0, seconds=5.0)
         return ring
@@ -155,6 +162,12 @@ def _go_round(ring: _native.Ring, plan: _native.Plan, rows: np.ndarray) -> np.nd
     back = np.zeros_like(rows)
     count = ring.exchange(number, rows, back)
     return back[:count]
+
+
+def _go_rounds(ring: _native.Ring, positions: range) -> None:
+    for position in positions:
+        row = _rows(1)
+        assert np.array_equal(_go_round(ring, _plan(2, position, 1, accepted=1), row), row)
 
 
 def _rows(count: int) -> np.ndarray:
@@ -197,13 +210,88 @@ def test_the_ring_agrees_to_leave_out_checksums(meeting: Meeting) -> None:
     assert meeting.failure is None
 
 
+@pytest.mark.parametrize("suite", SEALED)
+def test_a_sealed_ring_of_both_gives_every_row_back(meeting: Meeting, suite: str) -> None:
+    meeting.suite = suite
+    meeting.start()
+    ring = meeting.join()
+    chunk = _rows(8)
+    assert np.array_equal(_go_round(ring, _plan(1, 0, 8), chunk), chunk)
+    _go_round(ring, _plan(2, 8, 1, accepted=8), _rows(1))
+    _go_rounds(ring, range(9, 20))
+    ring.close()
+    assert len(meeting.finish().rounds) == 13
+    assert meeting.failure is None
+
+
+def test_rows_of_two_records_come_back_bit_for_bit(meeting: Meeting) -> None:
+    # 262,144 bytes are a record; 66 rows of 4,000 bytes are one and a little.
+    meeting.suite = "aes-128-gcm"
+    wide: dict[str, Any] = {"width": 1000, "chunk_rows": 66, "rows_max": 66, "context": 66}
+    meeting.start(dataclasses.replace(STAGE, **wide))
+    ring = meeting.join(**wide, kv_rows=132)
+    rows = np.random.default_rng(1).integers(0, 256, (66, 4000), dtype=np.uint8)
+    assert np.array_equal(_go_round(ring, _plan(1, 0, 66), rows), rows)
+    ring.close()
+    meeting.finish()
+    assert meeting.failure is None
+
+
+@pytest.mark.parametrize(("own", "its"), [("psk", 2), ("aes-128-gcm", 1), ("aes-128-gcm", 3)])
+def test_a_differing_suite_is_named_at_both_ends(meeting: Meeting, own: str, its: int) -> None:
+    meeting.suite = own
+    meeting.start(suite=its)
+    with pytest.raises(errors.RefusedError) as caught:
+        meeting.join()
+    assert (caught.value.reason, caught.value.rank) == ("suite", 1)
+    meeting.finish()
+    assert isinstance(meeting.failure, Refusal)
+    assert meeting.failure.code == "suite"
+
+
+def _in_the_clear(line: Line) -> None:
+    line.leave_in_the_clear()
+
+
+def _with_another_key(line: Line) -> None:
+    line.leave_with(Direction(2, bytes(32)))
+
+
+def _from_the_first_record_again(line: Line) -> None:
+    line.leave_again()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_in_the_clear, "not_sealed"),
+        (_with_another_key, "seal"),
+        (_from_the_first_record_again, "seal"),
+    ],
+)
+@pytest.mark.parametrize("link", ["control", "ring"])
+def test_frames_that_are_not_sealed_as_agreed_are_refused_by_name(
+    meeting: Meeting, link: str, change: Callable[[Line], None], reason: str
+) -> None:
+    meeting.suite = "aes-128-gcm"
+    # It tells progress in every wait, so that both links are used all the time.
+    meeting.start(keepalive_seconds=0.0)
+    ring = meeting.join()
+    _go_round(ring, _plan(1, 0, 1), _rows(1))
+    assert meeting.follower is not None
+    change(meeting.follower.control if link == "control" else meeting.follower.outgoing)
+    with pytest.raises(errors.PeerProtocolError) as caught:
+        _go_rounds(ring, range(1, 60))
+    assert (caught.value.reason, caught.value.rank) == (reason, 1)
+    meeting.finish()
+    assert isinstance(meeting.failure, FateError | OSError | Refusal)
+
+
 def test_many_rounds_use_every_credit_again(meeting: Meeting) -> None:
     meeting.start()
     ring = meeting.join()
     _go_round(ring, _plan(1, 0, 1), _rows(1))
-    for position in range(1, 40):
-        row = _rows(1)
-        assert np.array_equal(_go_round(ring, _plan(2, position, 1, accepted=1), row), row)
+    _go_rounds(ring, range(1, 40))
     ring.close()
     assert len(meeting.finish().rounds) == 40
     assert meeting.failure is None

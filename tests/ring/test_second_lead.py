@@ -124,12 +124,18 @@ class Meeting:
 
 
 @pytest.fixture
-def meeting(tmp_path: Path) -> Iterator[Meeting]:
+def suite() -> int:
+    """The suite of both ends, as the wire numbers it; a sealed test has its own."""
+    return 1
+
+
+@pytest.fixture
+def meeting(tmp_path: Path, suite: int) -> Iterator[Meeting]:
     key_file = tmp_path / "key"
     key_file.write_bytes(KEY)
     key_file.chmod(0o600)
     fingerprint = hashlib.sha256(b"stagelink/v1 fingerprint\0" + b"".join(FIELDS)).digest()
-    lead = SecondLead(STAGE, key=KEY, fields=FIELDS, fingerprint=fingerprint)
+    lead = SecondLead(STAGE, key=KEY, fields=FIELDS, fingerprint=fingerprint, suite=suite)
     made = Meeting(lead, str(key_file))
     yield made
     lead.close()
@@ -150,6 +156,29 @@ def test_rows_come_back_bit_for_bit(meeting: Meeting) -> None:
     assert meeting.lead.go_round(plan(entry(1, CONTINUE, 8, 1, 8)), step) == step
     meeting.lead.say_bye()
     assert meeting.finish() is None
+
+
+@pytest.mark.parametrize(
+    ("suite", "name"), [(2, "aes-128-gcm"), (3, "chacha20-poly1305")], ids=["aes", "chacha"]
+)
+def test_a_sealed_ring_of_both_gives_every_row_back(meeting: Meeting, name: str) -> None:
+    meeting.start(suite=name)
+    lead = meeting.lead
+    lead.boot()
+    chunk, step = _bytes(8), _bytes(1)
+    assert lead.go_round(plan(entry(1, OPEN, 0, 8)), chunk) == chunk
+    lead.send_plan(plan())
+    assert lead.go_round(plan(entry(1, CONTINUE, 8, 1, 8)), step) == step
+    lead.say_bye()
+    assert meeting.finish() is None
+
+
+@pytest.mark.parametrize("suite", [2])
+def test_a_sealed_plan_that_does_not_fit_is_refused_by_its_own_name(meeting: Meeting) -> None:
+    meeting.start(suite="aes-128-gcm")
+    meeting.lead.boot()
+    meeting.lead.send_plan(plan(entry(1, OPEN, 1, 1)))
+    assert meeting.refused_with() == (errors.PeerProtocolError, "open_first")
 
 
 @pytest.mark.parametrize(("choice", "expected"), [(1, 8), (2, 1), (3, 0)])

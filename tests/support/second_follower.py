@@ -68,7 +68,7 @@ class SecondFollower(Peer):
     def _boot(self) -> None:
         """Section 5."""
         rank, world = self.stage.rank, self.stage.world
-        self._control = control = self._dial(self._lead, CONTROL, 0)
+        self.control = control = self._dial(self._lead, CONTROL, 0)
         control.end = self._link_end("follower_control", 0)
         control.send("describe", self.stage.describe(*self.address))
         roster, _ = control.receive_kind("roster")
@@ -77,11 +77,11 @@ class SecondFollower(Peer):
         accepting = threading.Thread(target=self._accept, args=(RING, rank - 1, accepted.append))
         accepting.start()
         address = (roster["addresses"][after], roster["ports"][after])
-        self._outgoing = self._dial(address, RING, after)
+        self.outgoing = self._dial(address, RING, after)
         accepting.join(SECONDS)
         (self._incoming,) = accepted
         self._listener.close()
-        self._outgoing.end = self._link_end("ring_connector", after)
+        self.outgoing.end = self._link_end("ring_connector", after)
         self._incoming.end = self._link_end("ring_acceptor", rank - 1)
         control.send("ready", prefix(2) + rank.to_bytes(4, "little") + bytes(28))
         control.receive_kind("open")
@@ -104,15 +104,15 @@ class SecondFollower(Peer):
         payload = self.stage.rank.to_bytes(4, "little") + bytes([4, 0, 0, 0]) + bytes(8)
         payload += self._counter.to_bytes(8, "little") + bytes(16)
         self._progress_due = time.monotonic() + self._interval
-        self._control.send("progress", payload)
+        self.control.send("progress", payload)
 
     def _serve_one(self) -> bool:
         """Whatever came on the control link, or a credit; whether the ring goes on."""
-        for line in self._wait([self._control, self._outgoing]):
+        for line in self._wait([self.control, self.outgoing]):
             kind, value, payload = line.receive()
-            if kind == "bye" and line is self._control:
-                self._control.send("bye")
-                self._outgoing.send("bye")
+            if kind == "bye" and line is self.control:
+                self.control.send("bye")
+                self.outgoing.send("bye")
                 return False
             if kind == "plan":
                 plan = parse_plan(payload, self.stage.setting(0))
@@ -123,7 +123,7 @@ class SecondFollower(Peer):
 
     def _serve_round(self, number: int, plan: Plan) -> None:
         """Rows in, a credit back, the rows that return out."""
-        incoming, outgoing = self._incoming.end, self._outgoing.end
+        incoming, outgoing = self._incoming.end, self.outgoing.end
         if incoming is None or outgoing is None:
             raise RuntimeError("the handshake comes first")
         incoming.expect_rows(number, *rows_due(plan, self.stage.shape, returning=False))
@@ -134,7 +134,7 @@ class SecondFollower(Peer):
         back = b"".join(rows[at * row : (at + 1) * row] for at in plan.returned_offsets)
         sent, count, back = self._change(number, len(plan.returned_offsets), back)
         while outgoing.credits == 0:
-            self._wait([self._outgoing])
-            self._outgoing.receive()
-        self._outgoing.send("rows", back, count=count, sequence=sent)
+            self._wait([self.outgoing])
+            self.outgoing.receive()
+        self.outgoing.send("rows", back, count=count, sequence=sent)
         self.rounds.append(number)

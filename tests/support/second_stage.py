@@ -15,6 +15,7 @@ from tests.support.second_reader.codes import NUMBERS
 from tests.support.second_reader.handshake import Acceptor, Connector, End, Identity
 from tests.support.second_reader.link import LinkEnd, RowsShape
 from tests.support.second_reader.messages import Setting
+from tests.support.second_reader.seal import PSK, Direction, wire_bytes
 from tests.support.second_reader.wire import (
     HEADER_BYTES,
     NUMBERED_BY_ROUND,
@@ -99,15 +100,43 @@ class Line:
         self.end: LinkEnd | None = None
         self._checksum = checksum
         self._sequence = 2
+        self._leaving: Direction | None = None
+        self._arriving: Direction | None = None
         connection.settimeout(SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def seal(self, suite: int, leaving: bytes, arriving: bytes) -> None:
+        """The handshake is made: from now on frames are sealed with these traffic keys (4.6)."""
+        self._leaving, self._arriving = Direction(suite, leaving), Direction(suite, arriving)
+
     def read(self) -> bytes:
-        """One whole frame, or nothing where the other end closed between two frames."""
+        """One whole frame, or nothing where the other end closed between two frames.
+
+        A sealed one is opened, and is then what it would be on a link without checksums.
+        """
         head = self._exactly(HEADER_BYTES)
         if not head:
             return head
+        if self._arriving is not None:
+            header = parse_header(head, sealed=True)
+            body = self._exactly(wire_bytes(header.payload_bytes))
+            payload = self._arriving.open_records(head, header, body)
+            place = {"sequence": header.sequence, "count": header.count}
+            return make_frame(header.kind, payload, **place, checksum=False)
         return head + self._exactly(parse_header(head, checksum=self._checksum).payload_bytes)
+
+    def leave_in_the_clear(self) -> None:
+        """Break 4.6: what this end sends is no more sealed."""
+        self._leaving = None
+
+    def leave_with(self, direction: Direction) -> None:
+        """Break 4.6: what this end sends is sealed by another key or counter."""
+        self._leaving = direction
+
+    def leave_again(self) -> None:
+        """Break 4.6: this end's counter begins again."""
+        if self._leaving is not None:
+            self._leaving.begin_again()
 
     def _exactly(self, count: int) -> bytes:
         data = b""
@@ -143,6 +172,9 @@ class Line:
             sequence, self._sequence = self._sequence, self._sequence + 1
         if self.end is not None:
             self.end.send(kind)
+        if self._leaving is not None:
+            self.socket.sendall(self._leaving.make(kind, payload, sequence=sequence, count=count))
+            return
         self.socket.sendall(
             make_frame(kind, payload, sequence=sequence, count=count, checksum=self._checksum)
         )
@@ -160,8 +192,10 @@ class Peer:
         fingerprint: bytes,
         launch_id: bytes,
         checksum: bool = True,
+        suite: int = PSK,
     ) -> None:
         self.stage = stage
+        self._suite = suite
         self._key = key
         self._fields = tuple(fields)
         self._fingerprint = fingerprint
@@ -192,6 +226,7 @@ class Peer:
             launch_id=self._launch_id,
             fingerprint=self._fingerprint,
             options=0 if self._checksum else 1,
+            suite=self._suite,
         )
         return End(key=self._key, own=own, nonce=secrets.token_bytes(32), fields=self._fields)
 
@@ -212,6 +247,7 @@ class Peer:
                 line.send("fate", fate(refusal.code, self.stage.rank))
             raise
         self._launch_id = its.launch_id
+        self._seal(line, connector, "c2a", "a2c")
         return line
 
     def _accept(self, link: int, peer_rank: int, told: Callable[[Line], None]) -> None:
@@ -222,7 +258,13 @@ class Peer:
         acceptor.proved(line.read())
         acceptor.check()
         line.socket.sendall(acceptor.welcome())
+        self._seal(line, acceptor, "a2c", "c2a")
         told(line)
+
+    def _seal(self, line: Line, end: Connector | Acceptor, leaving: str, arriving: str) -> None:
+        if self._suite != PSK and end.proofs is not None:
+            keys = [end.proofs.traffic(direction) for direction in (leaving, arriving)]
+            line.seal(self._suite, *keys)
 
     def _link_end(self, name: str, peer: int) -> LinkEnd:
         return LinkEnd(
@@ -230,7 +272,7 @@ class Peer:
             "linked",
             self.stage.setting(peer),
             own_rank=self.stage.rank,
-            checksum=self._checksum,
+            checksum=self._checksum and self._suite == PSK,
             buffers=self.stage.buffers,
         )
 

@@ -86,6 +86,10 @@ class Direction:
             at += len(record)
         return payload
 
+    def begin_again(self) -> None:
+        """Break 4.6: the counter stands at its beginning once more."""
+        self._counter = 0
+
     def _nonce(self) -> bytes:
         refuse_unless(self._counter < COUNTER_END, "local", "the counter is used up")
         self._counter += 1
