@@ -130,8 +130,7 @@ class _HandWatch(ProgressLine):
         for rank in range(1, stage.world):
             self.note(
                 f"  stagelink node {self._job.model.model} --rank {rank} --world {stage.world} "
-                f"--lead {address} --listen HOST:0 --key-file {self._link.key_file}"
-                + self._seal()
+                f"--lead {address} --listen HOST:0 --key-file {self._link.key_file}" + self._seal()
             )
 
     def _seal(self) -> str:
