@@ -1,8 +1,9 @@
 /* A raw TCP ping-pong over loopback: the floor that the link is compared with. It has no deadlines, no handshake and no plans.
  *
- * Usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B
- * A parent and a forked child exchange a 32-byte header and BYTES of payload, one writev each way; with CHECKSUM 1 each end
- * computes CRC-32C of what it sends and of what it received. Prints one round trip in microseconds a line.
+ * Usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B [COMPUTE_US]
+ * A parent and a forked child exchange a 32-byte header and BYTES of payload, one call each way; with CHECKSUM 1 each end computes
+ * CRC-32C of what it sends and of what it received; with COMPUTE_US each end computes so long before it sends. Prints one round
+ * trip in microseconds a line, the other end's computing taken off.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,29 +35,68 @@ static void die(const char *what) {
     exit(1);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("sse4.2")))
-#endif
-static uint32_t crc32c(const unsigned char *bytes, size_t size) {
-    uint64_t crc = 0xFFFFFFFFu;
-    size_t at = 0;
-#if defined(__x86_64__)
-    for (; at + 8 <= size; at += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + at, 8);
-        crc = _mm_crc32_u64(crc, word);
+/* One CRC instruction takes three cycles but one can be begun each cycle, so three runs of a block are computed side by side and then joined: the
+ * first two are moved past the bytes that follow them by a table of what so many zero bytes make of each byte of a checksum. */
+enum { RUN = 1024 };
+static uint32_t moved[4][256];
+
+static uint32_t times_matrix(const uint32_t *matrix, uint32_t vector) {
+    uint32_t sum = 0;
+    for (; vector != 0; vector >>= 1, matrix++)
+        if (vector & 1) sum ^= *matrix;
+    return sum;
+}
+
+static void make_moved(void) {
+    uint32_t power[32], square[32];
+    power[0] = 0x82F63B78u; /* CRC-32C's polynomial, reflected: what one zero bit does */
+    for (int bit = 1; bit < 32; bit++) power[bit] = 1u << (bit - 1);
+    for (size_t bits = 1; bits < RUN * 8; bits *= 2) {
+        for (int bit = 0; bit < 32; bit++) square[bit] = times_matrix(power, power[bit]);
+        memcpy(power, square, sizeof power);
     }
-    for (; at < size; at++) crc = _mm_crc32_u8((uint32_t)crc, bytes[at]);
+    for (int byte = 0; byte < 4; byte++)
+        for (uint32_t value = 0; value < 256; value++) moved[byte][value] = times_matrix(power, value << (8 * byte));
+}
+
+static uint32_t move_past_run(uint32_t crc) {
+    return moved[0][crc & 0xFF] ^ moved[1][crc >> 8 & 0xFF] ^ moved[2][crc >> 16 & 0xFF] ^ moved[3][crc >> 24];
+}
+
+#if defined(__x86_64__)
+#define CRC_TARGET __attribute__((target("sse4.2")))
+#define CRC_BYTE(crc, byte) _mm_crc32_u8((uint32_t)(crc), byte)
+#define CRC_WORD(crc, word) _mm_crc32_u64(crc, word)
 #elif defined(__ARM_FEATURE_CRC32)
-    for (; at + 8 <= size; at += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + at, 8);
-        crc = __crc32cd((uint32_t)crc, word);
-    }
-    for (; at < size; at++) crc = __crc32cb((uint32_t)crc, bytes[at]);
+#define CRC_TARGET
+#define CRC_BYTE(crc, byte) __crc32cb((uint32_t)(crc), byte)
+#define CRC_WORD(crc, word) __crc32cd((uint32_t)(crc), word)
 #else
 #error "this machine has no CRC-32C instruction that the reference knows"
 #endif
+
+static uint64_t word_at(const unsigned char *bytes) {
+    uint64_t word;
+    memcpy(&word, bytes, 8);
+    return word;
+}
+
+CRC_TARGET
+static uint32_t crc32c(const unsigned char *bytes, size_t size) {
+    uint64_t crc = 0xFFFFFFFFu;
+    size_t at = 0;
+    for (; at + 3 * RUN <= size; at += 3 * RUN) {
+        uint64_t second = 0, third = 0;
+        for (size_t word = at; word < at + RUN; word += 8) {
+            crc = CRC_WORD(crc, word_at(bytes + word));
+            second = CRC_WORD(second, word_at(bytes + word + RUN));
+            third = CRC_WORD(third, word_at(bytes + word + 2 * RUN));
+        }
+        crc = move_past_run((uint32_t)crc) ^ second;
+        crc = move_past_run((uint32_t)crc) ^ third;
+    }
+    for (; at + 8 <= size; at += 8) crc = CRC_WORD(crc, word_at(bytes + at));
+    for (; at < size; at++) crc = CRC_BYTE(crc, bytes[at]);
     return (uint32_t)crc ^ 0xFFFFFFFFu;
 }
 
@@ -66,19 +106,30 @@ static void wait_for(int fd, short events) {
     if (poll(&entry, 1, -1) < 0 && errno != EINTR) die("poll");
 }
 
-static void receive(int fd, unsigned char *bytes, size_t size) {
+/* Moves the header and the payload, the first DONE bytes of both having moved before, with one call. */
+static ssize_t move(int fd, unsigned char *header, unsigned char *payload, size_t size, size_t done, int sends) {
+    struct iovec parts[2];
+    int count = 0;
+    if (done < 32) parts[count++] = (struct iovec){header + done, 32 - done};
+    size_t from = done < 32 ? 0 : done - 32;
+    parts[count++] = (struct iovec){payload + from, size - from};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    return sends ? sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(fd, &message, MSG_DONTWAIT);
+}
+
+static void move_frame(int fd, unsigned char *header, unsigned char *payload, size_t size, int sends) {
     size_t done = 0;
-    while (done < size) {
-        ssize_t got = recv(fd, bytes + done, size - done, MSG_DONTWAIT);
-        if (got > 0) {
-            done += (size_t)got;
-        } else if (got == 0) {
+    while (done < 32 + size) {
+        ssize_t count = move(fd, header, payload, size, done, sends);
+        if (count > 0) {
+            done += (size_t)count;
+        } else if (count == 0) {
             fprintf(stderr, "ping_pong: the other end closed\n");
             exit(1);
         } else if (errno == EAGAIN) {
-            wait_for(fd, POLLIN);
+            wait_for(fd, sends ? POLLOUT : POLLIN);
         } else if (errno != EINTR) {
-            die("recv");
+            die(sends ? "sendmsg" : "recvmsg");
         }
     }
 }
@@ -88,28 +139,11 @@ static void send_frame(int fd, unsigned char *header, unsigned char *payload, si
         uint32_t crc = crc32c(payload, size);
         memcpy(header + 24, &crc, 4);
     }
-    size_t done = 0;
-    while (done < 32 + size) {
-        struct iovec parts[2];
-        int count = 0;
-        if (done < 32) parts[count++] = (struct iovec){header + done, 32 - done};
-        size_t from = done < 32 ? 0 : done - 32;
-        parts[count++] = (struct iovec){payload + from, size - from};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent >= 0) {
-            done += (size_t)sent;
-        } else if (errno == EAGAIN) {
-            wait_for(fd, POLLOUT);
-        } else if (errno != EINTR) {
-            die("sendmsg");
-        }
-    }
+    move_frame(fd, header, payload, size, 1);
 }
 
 static void receive_frame(int fd, unsigned char *header, unsigned char *payload, size_t size) {
-    receive(fd, header, 32);
-    receive(fd, payload, size);
+    move_frame(fd, header, payload, size, 0);
     uint32_t crc = 0;
     memcpy(&crc, header + 24, 4);
     if (checksum && crc32c(payload, size) != crc) {
@@ -132,15 +166,30 @@ static double now_us(void) {
     return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
 }
 
+static double cpu_us(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
+}
+
+/* What an engine does between two hops: so much of a core's time, however long others make it. */
+static void compute(double us) {
+    if (us <= 0) return;
+    for (double end = cpu_us() + us; cpu_us() < end;) {}
+}
+
 int main(int argc, char **argv) {
-    if (argc != 7) {
-        fprintf(stderr, "usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B\n");
+    if (argc != 7 && argc != 8) {
+        fprintf(stderr, "usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B [COMPUTE_US]\n");
         return 2;
     }
     spin = strcmp(argv[1], "spin") == 0;
     size_t size = strtoul(argv[2], NULL, 10);
     long rounds = strtol(argv[3], NULL, 10);
     checksum = atoi(argv[4]);
+    double compute_us = argc == 8 ? strtod(argv[7], NULL) : 0;
+    make_moved();
+    if (crc32c((const unsigned char *)"123456789", 9) != 0xE3069283u) die("crc32c");
     unsigned char header[32] = {'S', 'L', 'N', 'K'};
     unsigned char *payload = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     memset(payload, 7, size);
@@ -160,6 +209,7 @@ int main(int argc, char **argv) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         for (long round = 0; round < rounds; round++) {
             receive_frame(fd, header, payload, size);
+            compute(compute_us);
             send_frame(fd, header, payload, size);
         }
         _exit(0);
@@ -170,10 +220,11 @@ int main(int argc, char **argv) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     double *times = malloc((size_t)rounds * sizeof *times);
     for (long round = 0; round < rounds; round++) {
+        compute(compute_us);
         double before = now_us();
         send_frame(fd, header, payload, size);
         receive_frame(fd, header, payload, size);
-        times[round] = now_us() - before;
+        times[round] = now_us() - before - compute_us;
     }
     for (long round = 0; round < rounds; round++) printf("%.3f\n", times[round]);
     int status = 0;

@@ -12,9 +12,11 @@ use stagelink_proto::frame::{FrameRules, Header, Kind};
 use stagelink_proto::limits;
 use stagelink_proto::seal::Records;
 
+use crate::habits::WaitFigures;
 use crate::lent::Lent;
 use crate::seal::Seals;
 use crate::socket::Socket;
+use crate::wait::Spent;
 
 /// Bytes that the reader holds at rest; it grows only for a plan or roster that is larger.
 const READER_BYTES: usize = 8_192;
@@ -69,6 +71,16 @@ pub struct LinkFigures {
     pub frames_received: u64,
     /// Seconds that the caller's thread waited for this link.
     pub seconds_waited: f64,
+    /// How it waited.
+    pub waits: WaitFigures,
+}
+
+impl LinkFigures {
+    /// Count what a call spent waiting.
+    pub(crate) fn add_wait(&mut self, spent: Spent) {
+        self.seconds_waited += (spent.slept + spent.spun).as_secs_f64();
+        self.waits.add(spent);
+    }
 }
 
 impl Connection {

@@ -17,6 +17,7 @@ use stagelink_proto::rows::ExpectedRows;
 use crate::boundary::{Trouble, say};
 use crate::connection::{LinkFigures, LinkedSocket};
 use crate::deadline::Deadline;
+use crate::habits::Habits;
 use crate::lent::{Lent, LentMut};
 use crate::seal::{Seals, scratch};
 use crate::socket::{READ, Socket};
@@ -34,6 +35,7 @@ pub(crate) struct Incoming {
     rules: FrameRules,
     buffers: Buffers,
     figures: LinkFigures,
+    habits: Habits,
     seals: Option<Seals>,
     /// Where a record lies until its tag has verified.
     scratch: Vec<u8>,
@@ -49,6 +51,7 @@ impl Incoming {
             rules: linked.rules,
             buffers: Buffers::new(buffers),
             figures: LinkFigures::default(),
+            habits: Habits::new(),
             scratch: scratch(linked.seals.as_ref()),
             word: Vec::with_capacity(WORD_BYTES),
             seals: linked.seals,
@@ -57,7 +60,9 @@ impl Incoming {
     }
 
     pub(crate) fn figures(&self) -> LinkFigures {
-        self.figures
+        let mut figures = self.figures;
+        self.habits.tell(&mut figures.waits);
+        figures
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -73,12 +78,13 @@ impl Incoming {
     ) -> Result<(), Trouble> {
         self.return_credits()?;
         let mut head = [0_u8; limits::HEADER_BYTES];
+        self.habits.begin(frame.count, wait);
         let result = if self.seals.is_some() {
             self.read_sealed(frame, rows, wait)
         } else {
             self.read(frame, &mut head, rows, wait)
         };
-        self.figures.seconds_waited += wait.take_seconds_waited();
+        self.figures.add_wait(wait.take_spent());
         result?;
         self.figures.frames_received += 1;
         Ok(())
@@ -149,6 +155,9 @@ impl Incoming {
             match rows.receive(self.socket.as_fd(), head, frame.memory_bytes(), filled) {
                 Ok(0) => return Err(Trouble::Lost),
                 Ok(count) => {
+                    if filled == 0 {
+                        self.habits.end(frame.count, wait);
+                    }
                     filled += count;
                     self.figures.bytes_received += count as u64;
                 }

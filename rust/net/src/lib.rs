@@ -8,6 +8,7 @@
 
 mod accept;
 mod activity;
+pub mod adapt;
 pub mod address;
 mod boot;
 mod boot_dial;
@@ -17,11 +18,13 @@ pub mod buffers;
 pub mod connection;
 mod control;
 mod control_link;
+mod crowd;
 pub mod deadline;
 mod dial;
 mod ending;
 pub mod error;
 mod fate;
+pub mod habits;
 mod incoming;
 pub mod join;
 pub mod key_file;

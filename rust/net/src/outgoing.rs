@@ -13,6 +13,7 @@ use stagelink_proto::seal::Records;
 
 use crate::boundary::{Trouble, say, tear};
 use crate::connection::{Connection, Fill, LinkFigures, LinkedSocket};
+use crate::habits::{CREDIT, Habits};
 use crate::lent::Lent;
 use crate::seal::scratch;
 use crate::socket::{READ, Socket, WRITE};
@@ -26,6 +27,7 @@ pub(crate) struct Outgoing {
     checksums: bool,
     credits: Credits,
     is_inside_frame: bool,
+    habits: Habits,
     /// Where a record is sealed, so that the caller's rows stay as they are.
     scratch: Vec<u8>,
 }
@@ -40,11 +42,14 @@ impl Outgoing {
             conversation: Conversation::new(LinkEnd::RingConnector { tokens: false }),
             credits: Credits::new(buffers),
             is_inside_frame: false,
+            habits: Habits::new(),
         }
     }
 
     pub(crate) fn figures(&self) -> LinkFigures {
-        self.connection.figures
+        let mut figures = self.connection.figures;
+        self.habits.tell(&mut figures.waits);
+        figures
     }
 
     /// Send one rows frame: header and rows in one vectored write, when there is a credit for it.
@@ -78,7 +83,7 @@ impl Outgoing {
         } else {
             self.write(&header.encode(), frame.memory_bytes(), rows, wait)
         };
-        self.connection.figures.seconds_waited += wait.take_seconds_waited();
+        self.connection.figures.add_wait(wait.take_spent());
         result.map_err(tear)?;
         self.is_inside_frame = false;
         self.connection.figures.frames_sent += 1;
@@ -153,12 +158,17 @@ impl Outgoing {
     }
 
     fn await_credit(&mut self, wait: &mut Wait<'_>) -> Result<(), Trouble> {
+        if self.credits.is_ready() {
+            return Ok(());
+        }
+        self.habits.begin(CREDIT, wait);
         while !self.credits.is_ready() {
             if self.take_frames()? == Fill::Nothing {
                 wait.again(self.connection.as_fd(), READ)
                     .map_err(Trouble::Ended)?;
             }
         }
+        self.habits.end(CREDIT, wait);
         Ok(())
     }
 

@@ -36,6 +36,8 @@ pub struct PeerFigures {
     pub link: &'static str,
     /// The other end's rank.
     pub rank: u32,
+    /// How waits for this peer are spent.
+    pub strategy: Strategy,
     /// Counters since the link was made.
     pub figures: LinkFigures,
 }
@@ -279,6 +281,8 @@ impl Ring {
             .map(|link| PeerFigures {
                 link: "control",
                 rank: link.rank,
+                // The control thread's own; it sleeps.
+                strategy: Strategy::Block,
                 figures: link.connection.figures,
             })
             .collect();
@@ -287,6 +291,7 @@ impl Ring {
             all.push(PeerFigures {
                 link: "next",
                 rank: self.next_rank(),
+                strategy: self.terms.strategy,
                 figures,
             });
         }
@@ -295,6 +300,7 @@ impl Ring {
             all.push(PeerFigures {
                 link: "previous",
                 rank: self.previous_rank(),
+                strategy: self.terms.strategy,
                 figures,
             });
         }

@@ -1,13 +1,14 @@
-//! How the calling thread waits for a socket: spinning or asleep, until the fate, a signal or a
-//! deadline.
+//! How the calling thread waits for a socket: spinning, asleep, or first one and then the other,
+//! until the fate, a signal or a deadline.
 //!
-//! It moves no bytes.
+//! It moves no bytes, and when spinning pays is judged in `adapt`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use crate::adapt::{End, Outcome, Reason, Way};
 use crate::deadline::{Deadline, SLICE};
 use crate::error::LinkError;
 use crate::fate::Fate;
@@ -36,6 +37,23 @@ pub enum Strategy {
     Block,
     /// Try again and again.
     Spin,
+    /// Sleep through most of a wait that repeats and spin through its end, where that pays.
+    Adaptive,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Adaptive, Self::Spin, Self::Block];
+
+    /// The strategy's name in settings and figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+        }
+    }
 }
 
 /// One call's way of waiting.
@@ -43,9 +61,29 @@ pub(crate) struct Wait<'a> {
     pub(crate) fate: &'a Fate,
     pub(crate) interrupt: &'a dyn Interrupt,
     pub(crate) strategy: Strategy,
-    next_look: Instant,
-    waited: Duration,
+    way: Way,
+    /// When the first try found nothing.
+    start: Option<Instant>,
+    next_look: Option<Instant>,
+    spent: Spent,
     spinning_since: Option<Instant>,
+    end: Option<End>,
+    overslept: Option<Duration>,
+}
+
+/// What waiting took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub(crate) slept: Duration,
+    pub(crate) spun: Duration,
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    Ready,
+    Moment,
+    Over,
 }
 
 impl<'a> Wait<'a> {
@@ -54,10 +92,22 @@ impl<'a> Wait<'a> {
             fate,
             interrupt,
             strategy,
-            next_look: Instant::now() + SLICE,
-            waited: Duration::ZERO,
+            way: Way::Sleep(Reason::Idle),
+            start: None,
+            next_look: None,
+            spent: Spent::default(),
             spinning_since: None,
+            end: None,
+            overslept: None,
         }
+    }
+
+    /// Spend the next wait this way; other strategies than `Adaptive` have their own.
+    pub(crate) fn spend(&mut self, way: Way) {
+        self.way = way;
+        self.start = None;
+        self.end = None;
+        self.overslept = None;
     }
 
     /// Return when it may be worth trying `fd` again.
@@ -74,31 +124,64 @@ impl<'a> Wait<'a> {
         flags: PollFlags,
         deadline: Option<Deadline>,
     ) -> Result<bool, LinkError> {
-        if self.strategy == Strategy::Spin {
-            return self.spin_once(deadline);
+        let now = Instant::now();
+        let start = *self.start.get_or_insert(now);
+        let (from, until) = match (self.strategy, self.way) {
+            (Strategy::Spin, _) => return self.spin_once(now, deadline),
+            (Strategy::Adaptive, Way::Spin { from, until }) => (start + from, start + until),
+            _ => {
+                self.end = Some(End::Asleep);
+                let woken = self.sleep(fd, flags, deadline, None)?;
+                return Ok(woken != Woken::Over);
+            }
+        };
+        if now < from {
+            let woken = self.sleep(fd, flags, deadline, Some(from))?;
+            self.end = Some(End::Asleep);
+            if woken == Woken::Moment {
+                self.overslept = Some(Instant::now().saturating_duration_since(from));
+            }
+            return Ok(woken != Woken::Over);
         }
-        let start = Instant::now();
-        let result = self.sleep(fd, flags, deadline);
-        self.waited += start.elapsed();
-        result
+        if now < until {
+            self.end = Some(End::Spinning);
+            return self.spin_once(now, deadline);
+        }
+        if self.end == Some(End::Spinning) {
+            self.end = Some(End::InVain);
+        }
+        Ok(self.sleep(fd, flags, deadline, None)? != Woken::Over)
     }
 
-    /// Seconds spent waiting since the last call of this function.
-    pub(crate) fn take_seconds_waited(&mut self) -> f64 {
-        let spun = self
-            .spinning_since
-            .take()
-            .map_or(Duration::ZERO, |since| since.elapsed());
-        (std::mem::take(&mut self.waited) + spun).as_secs_f64()
+    /// How the wait was, where there was one; what was waited for has just come.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        let (start, end) = self.start.zip(self.end)?;
+        Some(Outcome {
+            waited: start.elapsed(),
+            end,
+            overslept: self.overslept,
+        })
     }
 
-    fn spin_once(&mut self, deadline: Option<Deadline>) -> Result<bool, LinkError> {
+    /// What was spent waiting since the last call of this function.
+    pub(crate) fn take_spent(&mut self) -> Spent {
+        self.stop_spinning();
+        std::mem::take(&mut self.spent)
+    }
+
+    fn stop_spinning(&mut self) {
+        if let Some(since) = self.spinning_since.take() {
+            self.spent.spun += since.elapsed();
+        }
+    }
+
+    fn spin_once(&mut self, now: Instant, deadline: Option<Deadline>) -> Result<bool, LinkError> {
         self.fate.check()?;
         std::hint::spin_loop();
-        let now = Instant::now();
         self.spinning_since.get_or_insert(now);
-        if now >= self.next_look {
-            self.next_look = now + SLICE;
+        let next_look = *self.next_look.get_or_insert(now + SLICE);
+        if now >= next_look {
+            self.next_look = Some(now + SLICE);
             self.look()?;
             return Ok(!deadline.is_some_and(|limit| limit.is_over()));
         }
@@ -110,23 +193,44 @@ impl<'a> Wait<'a> {
         fd: BorrowedFd<'_>,
         flags: PollFlags,
         deadline: Option<Deadline>,
-    ) -> Result<bool, LinkError> {
+        moment: Option<Instant>,
+    ) -> Result<Woken, LinkError> {
+        self.stop_spinning();
+        let start = Instant::now();
+        let woken = self.sleep_in_slices(fd, flags, deadline, moment);
+        self.spent.slept += start.elapsed();
+        woken
+    }
+
+    fn sleep_in_slices(
+        &self,
+        fd: BorrowedFd<'_>,
+        flags: PollFlags,
+        deadline: Option<Deadline>,
+        moment: Option<Instant>,
+    ) -> Result<Woken, LinkError> {
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(fd, flags),
                 PollFd::from_borrowed_fd(self.fate.as_fd(), READ),
             ];
-            let slice = deadline.map_or(SLICE, |limit| limit.slice());
+            let mut slice = deadline.map_or(SLICE, |limit| limit.slice());
+            if let Some(moment) = moment {
+                slice = slice.min(moment.saturating_duration_since(Instant::now()));
+            }
             // A poll that fails for want of memory is tried again after the signal check.
             let polled = poll(&mut fds, slice);
             if is_ready(&fds[1]) {
                 self.fate.check()?;
             }
             if polled.is_ok() && is_ready(&fds[0]) {
-                return Ok(true);
+                return Ok(Woken::Ready);
             }
             if deadline.is_some_and(|limit| limit.is_over()) {
-                return Ok(false);
+                return Ok(Woken::Over);
+            }
+            if moment.is_some_and(|moment| Instant::now() >= moment) {
+                return Ok(Woken::Moment);
             }
             self.look()?;
         }

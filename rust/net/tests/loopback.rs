@@ -82,6 +82,11 @@ fn a_ring_that_spins_and_goes_without_checksums_moves_the_same_bytes() {
 }
 
 #[test]
+fn a_ring_that_sleeps_and_spins_moves_the_same_bytes() {
+    rows_go_round(2, |settings| settings.strategy = Strategy::Adaptive);
+}
+
+#[test]
 fn a_sealed_ring_moves_the_same_bytes_with_either_cipher() {
     for (world, suite) in [(2, Suite::SealedAes), (3, Suite::SealedChaCha)] {
         rows_go_round(world, |settings| settings.suite = suite);

@@ -13,6 +13,7 @@ mod buffer;
 mod codec;
 mod description;
 mod errors;
+mod figures;
 mod listener;
 mod plan;
 mod probe;

@@ -21,6 +21,7 @@ use stagelink_proto::ready::Ready;
 use crate::buffer::Export;
 use crate::description::Description;
 use crate::errors;
+use crate::figures::peer_dict;
 use crate::listener::Listener;
 use crate::plan::Plan;
 
@@ -77,7 +78,7 @@ impl Ring {
     /// Steps 1 to 5 of docs/protocol.md 5: handshakes, descriptions, roster, boundary links.
     #[staticmethod]
     #[pyo3(signature = (*, listener, lead, key_file, launch_id, fields, description,
-        join_seconds = 30.0, keepalive_seconds = 2.0, silent_intervals = 3, wait = "block",
+        join_seconds = 30.0, keepalive_seconds = 2.0, silent_intervals = 3, wait = "adaptive",
         checksum = true, suite = "psk"))]
     #[expect(
         clippy::too_many_arguments,
@@ -98,15 +99,7 @@ impl Ring {
         checksum: bool,
         suite: &str,
     ) -> PyResult<Self> {
-        let strategy = match wait {
-            "block" => Ok(Strategy::Block),
-            "spin" => Ok(Strategy::Spin),
-            other => Err(LinkError::config(
-                "wait",
-                format!("wait strategy {other:?} is unknown, expected \"block\" or \"spin\""),
-            )),
-        };
-        let strategy = strategy.map_err(|error| errors::to_python(py, &error))?;
+        let strategy = strategy(wait).map_err(|error| errors::to_python(py, &error))?;
         let suite = Suite::from_name(suite).ok_or_else(|| {
             let text = format!(
                 "suite {suite:?} is unknown, expected \"psk\", \"aes-128-gcm\" or \
@@ -257,13 +250,7 @@ impl Ring {
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         for peer in self.inside.figures() {
-            let one = PyDict::new(py);
-            one.set_item("rank", peer.rank)?;
-            one.set_item("bytes_sent", peer.figures.bytes_sent)?;
-            one.set_item("bytes_received", peer.figures.bytes_received)?;
-            one.set_item("frames_sent", peer.figures.frames_sent)?;
-            one.set_item("frames_received", peer.figures.frames_received)?;
-            one.set_item("seconds_waited", peer.figures.seconds_waited)?;
+            let one = peer_dict(py, &peer)?;
             all.set_item(format!("{}_{}", peer.link, peer.rank), one)?;
         }
         Ok(all)
@@ -320,6 +307,17 @@ fn member_dict<'py>(
         shown.set_item("weight_bytes", member.weight_bytes)?;
     }
     Ok(shown)
+}
+
+fn strategy(name: &str) -> Result<Strategy, LinkError> {
+    let known = Strategy::ALL.into_iter().find(|one| one.name() == name);
+    known.ok_or_else(|| {
+        let expected = Strategy::ALL.map(Strategy::name).join(", ");
+        LinkError::config(
+            "wait",
+            format!("wait strategy {name:?} is unknown, expected one of {expected}"),
+        )
+    })
 }
 
 fn seconds(value: f64) -> Duration {

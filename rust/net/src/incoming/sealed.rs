@@ -73,6 +73,9 @@ impl Incoming {
             match self.socket.receive(into) {
                 Ok(0) => return Err(Trouble::Lost),
                 Ok(count) => {
+                    if limit.is_none() {
+                        self.habits.end(frame.count, wait);
+                    }
                     self.figures.bytes_received += count as u64;
                     let whole = limits::payload_limit(frame.payload_bytes);
                     let first = limit.map_or_else(|| Deadline::after(whole), |(whole, _)| whole);
