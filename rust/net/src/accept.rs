@@ -21,8 +21,13 @@ use crate::error::LinkError;
 use crate::socket::{ListenSocket, READ, Socket, poll};
 use crate::strangers::Strangers;
 
-/// How long a connection without a hello keeps its slot when others wait for one.
-const SILENT_SLOT: Duration = Duration::from_millis(500);
+/// How long a connection without a whole hello is sure of its slot when others wait for one. A real
+/// connector says hello as soon as it is connected, and dials again where it was too late.
+const SILENT_SLOT: Duration = Duration::from_millis(20);
+/// The same for one that has said hello and proves nothing; a hello needs no key.
+const PROVING_SLOT: Duration = Duration::from_millis(250);
+/// How much later a source that failed again and again is answered, while slots are free.
+const SLOWED: Duration = Duration::from_secs(1);
 /// How long a boot that fails goes on telling so to those who are just proving the key.
 const DISMISS_LIMIT: Duration = Duration::from_millis(300);
 /// How the text of a refusal begins whose cause is not the one that is refused.
@@ -70,7 +75,10 @@ struct Pending {
     socket: Socket,
     source: Option<SocketAddr>,
     age: Deadline,
-    silent: Deadline,
+    /// Until then nobody else gets its slot.
+    held: Deadline,
+    /// Until then it is not read: its source has failed too often.
+    slowed: Option<Deadline>,
     bytes: [u8; PENDING_BYTES],
     filled: usize,
     stage: Stage,
@@ -111,9 +119,10 @@ impl Reception {
     /// The descriptors to poll; the listener itself only while a slot can be had.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let listener = self.has_room().then(|| self.listener.as_fd());
+        let heard = self.pending.iter().flatten().filter(|one| !one.is_slowed());
         listener
             .into_iter()
-            .chain(self.pending.iter().flatten().map(|one| one.socket.as_fd()))
+            .chain(heard.map(|one| one.socket.as_fd()))
     }
 
     /// Accept and read what there is; `place` says what to do with who proves the key.
@@ -156,24 +165,43 @@ impl Reception {
 
     fn accept_waiting(&mut self) {
         // As many as there are slots at most, so that a flood cannot hold the loop.
-        for slot in &mut self.pending {
-            if !slot.as_ref().is_none_or(Pending::is_replaceable) {
-                continue;
-            }
+        for _ in 0..limits::PENDING_MAX {
+            let Some((index, is_full)) = self.slot() else {
+                return;
+            };
             // Want of descriptors is the machine's trouble; the join deadline ends it.
             let Ok(Some(socket)) = self.listener.accept() else {
                 return;
             };
-            *slot = Some(Pending {
-                source: socket.peer(),
+            let source = socket.peer();
+            // Where slots are short, who is answered late only keeps others out.
+            let is_slowed = !is_full && self.strangers.failed_often(source);
+            self.pending[index] = Some(Pending {
+                source,
                 socket,
                 age: Deadline::after(limits::HANDSHAKE_LIMIT),
-                silent: Deadline::after(SILENT_SLOT),
+                held: Deadline::after(SILENT_SLOT),
+                slowed: is_slowed.then(|| Deadline::after(SLOWED)),
                 bytes: [0; PENDING_BYTES],
                 filled: 0,
                 stage: Stage::Hello(Box::new(self.acceptor.clone())),
             });
         }
+    }
+
+    /// A free slot; or, where none is, one whose connection may be dropped for another.
+    ///
+    /// Drawn, because with any order a flood could make the real peer the one that goes.
+    fn slot(&self) -> Option<(usize, bool)> {
+        if let Some(free) = self.pending.iter().position(Option::is_none) {
+            return Some((free, false));
+        }
+        let gives_way = |slot: &Option<Pending>| slot.as_ref().is_some_and(Pending::is_replaceable);
+        let count = self.pending.iter().filter(|slot| gives_way(slot)).count();
+        let drawn = draw().checked_rem(count)?;
+        let places = self.pending.iter().enumerate();
+        let mut replaceable = places.filter(|(_, slot)| gives_way(slot));
+        replaceable.nth(drawn).map(|(index, _)| (index, true))
     }
 }
 
@@ -183,9 +211,14 @@ impl Pending {
         matches!(self.stage, Stage::Hello(_)) && self.filled == 0
     }
 
-    /// A connection that has not said hello for a while gives way to one that may.
+    /// It gives way to one that may be faster.
     fn is_replaceable(&self) -> bool {
-        matches!(self.stage, Stage::Hello(_)) && self.silent.is_over()
+        !matches!(self.stage, Stage::Refusing { .. }) && self.held.is_over()
+    }
+
+    /// It is not read yet.
+    fn is_slowed(&self) -> bool {
+        self.slowed.is_some_and(|until| !until.is_over())
     }
 
     fn advance<'a>(
@@ -195,6 +228,9 @@ impl Pending {
     ) -> Next {
         if let Stage::Refusing { .. } = self.stage {
             return self.hear_fate();
+        }
+        if self.is_slowed() {
+            return Next::Wait(self);
         }
         let wanted = if matches!(self.stage, Stage::Hello(_)) {
             HELLO_FRAME
@@ -238,6 +274,7 @@ impl Pending {
                     .hello(&hello, nonce)
                     .map_err(|stranger| stranger.0)?;
                 self.stage = Stage::Proof(Box::new(greeted));
+                self.held = Deadline::after(PROVING_SLOT);
                 Ok(if send_whole(&self.socket, &challenge) {
                     Next::Wait(self)
                 } else {
@@ -337,6 +374,14 @@ pub(crate) fn fresh_nonce() -> Result<[u8; 32], ProtocolError> {
     getrandom::fill(&mut nonce)
         .map_err(|_| Refusal::Local.error("the operating system gave no random bytes"))?;
     Ok(nonce)
+}
+
+/// A number that nobody can foresee; the same one where the system gives none.
+fn draw() -> usize {
+    let mut bytes = [0; 4];
+    // Without it the draw is known, which is worse than random and better than no slot at all.
+    let _ = getrandom::fill(&mut bytes);
+    u32::from_le_bytes(bytes) as usize
 }
 
 /// Send a handshake frame; it fits an empty send queue, or the connection is of no use.

@@ -24,6 +24,10 @@ use crate::socket::{READ, Socket, WRITE};
 /// The first and the longest pause between two tries.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
 
+/// Closes after the proof that are taken to mean that the keys differ. One may be an acceptor that
+/// ended, or that strangers had filled.
+const CLOSES_MAX: u32 = 3;
+
 /// Why a handshake failed for good.
 #[derive(Debug)]
 pub(crate) struct DialFailure {
@@ -38,6 +42,7 @@ pub(crate) struct Dial {
     connector: Connector,
     state: State,
     pause: Duration,
+    closes: u32,
     last_trouble: String,
 }
 
@@ -73,6 +78,8 @@ enum Step {
     Wait(Shaking),
     Linked(Box<Linked>, Socket),
     Again(String),
+    /// Closed after the proof.
+    Closed(DialFailure),
     Failed(DialFailure),
 }
 
@@ -90,6 +97,7 @@ impl Dial {
             connector: Connector::new(secret, settings, link, peer_rank),
             state: State::Pausing(Deadline::after(Duration::ZERO)),
             pause: PAUSES.0,
+            closes: 0,
             last_trouble: String::new(),
         }
     }
@@ -138,6 +146,13 @@ impl Dial {
                 Step::Wait(shaking) => self.state = State::Shaking(shaking),
                 Step::Linked(linked, socket) => return Ok(Some((linked, socket))),
                 Step::Again(trouble) => self.again(trouble),
+                Step::Closed(failure) => {
+                    self.closes += 1;
+                    if self.closes == CLOSES_MAX {
+                        return Err(failure);
+                    }
+                    self.again("it closed the connection after this rank's proof".into());
+                }
                 Step::Failed(failure) => return Err(failure),
             },
         }
@@ -245,8 +260,11 @@ impl Shaking {
     fn closed(mut self) -> Step {
         match self.stage.take() {
             Some(Stage::Answer(proving)) => {
-                let failed = proving.closed();
-                self.fail(failed)
+                let not_linked = Box::new(proving.closed());
+                Step::Closed(DialFailure {
+                    not_linked,
+                    socket: self.socket,
+                })
             }
             // An acceptor that is not ready, or is full, closes before its challenge.
             _ => Step::Again("it closed the connection before its challenge".into()),

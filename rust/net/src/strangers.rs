@@ -3,12 +3,15 @@
 //! It closes nothing.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
 
 /// Source addresses whose failures are counted one by one; the rest are counted together.
 const SOURCES_MAX: usize = 16;
+/// So many failures of one source within this time, and it is answered late.
+const OFTEN: (u32, Duration) = (3, Duration::from_secs(10));
 
 /// Connections that failed before or at the proof, by source address.
 #[derive(Debug, Default)]
@@ -17,6 +20,15 @@ pub(crate) struct Strangers {
     failed_proof_elsewhere: u32,
     other: u32,
     turned_away: Vec<(u32, Refusal)>,
+    recent: Vec<Recent>,
+}
+
+/// The failures of one source since it began to fail.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    source: IpAddr,
+    since: Instant,
+    failures: u32,
 }
 
 impl Strangers {
@@ -29,6 +41,7 @@ impl Strangers {
 
     /// Count a connection that was closed without a word.
     pub(crate) fn count(&mut self, source: Option<SocketAddr>, error: &ProtocolError) {
+        self.note(source, Instant::now());
         if error.refusal != Refusal::Key {
             self.other += 1;
             return;
@@ -44,6 +57,41 @@ impl Strangers {
         } else {
             self.failed_proof_elsewhere += 1;
         }
+    }
+
+    /// Whether a source has failed again and again just now.
+    pub(crate) fn failed_often(&self, source: Option<SocketAddr>) -> bool {
+        self.failed_often_at(source, Instant::now())
+    }
+
+    fn failed_often_at(&self, source: Option<SocketAddr>, now: Instant) -> bool {
+        let (failures, within) = OFTEN;
+        self.recent.iter().any(|one| {
+            Some(one.source) == source.map(|source| source.ip())
+                && one.failures >= failures
+                && now.saturating_duration_since(one.since) < within
+        })
+    }
+
+    /// Remember a failure; of more sources than are kept, the one that began first is forgotten.
+    fn note(&mut self, source: Option<SocketAddr>, now: Instant) {
+        let Some(source) = source.map(|source| source.ip()) else {
+            return;
+        };
+        let is_old = |one: &Recent| now.saturating_duration_since(one.since) >= OFTEN.1;
+        self.recent.retain(|one| !is_old(one));
+        if let Some(one) = self.recent.iter_mut().find(|one| one.source == source) {
+            one.failures = one.failures.saturating_add(1);
+            return;
+        }
+        if self.recent.len() == SOURCES_MAX {
+            self.recent.remove(0);
+        }
+        self.recent.push(Recent {
+            source,
+            since: now,
+            failures: 1,
+        });
     }
 
     /// `; 3 connections failed the key proof from 127.0.0.1`, or nothing.
@@ -78,4 +126,36 @@ impl Strangers {
 
 fn plural(count: u32) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(last: u8) -> Option<SocketAddr> {
+        Some(SocketAddr::from(([10, 0, 0, last], 7000)))
+    }
+
+    #[test]
+    fn a_source_that_fails_three_times_in_ten_seconds_has_failed_often_until_they_are_over() {
+        let (mut strangers, start) = (Strangers::default(), Instant::now());
+        for second in 0..3 {
+            assert!(!strangers.failed_often_at(from(1), start));
+            strangers.note(from(1), start + Duration::from_secs(second));
+        }
+        assert!(strangers.failed_often_at(from(1), start + Duration::from_secs(9)));
+        assert!(!strangers.failed_often_at(from(2), start));
+        assert!(!strangers.failed_often_at(from(1), start + Duration::from_secs(10)));
+        strangers.note(from(1), start + Duration::from_secs(11));
+        assert!(!strangers.failed_often_at(from(1), start + Duration::from_secs(11)));
+    }
+
+    #[test]
+    fn sources_without_an_end_take_no_memory_without_an_end() {
+        let (mut strangers, start) = (Strangers::default(), Instant::now());
+        for last in 0..=255 {
+            strangers.note(from(last), start);
+        }
+        assert_eq!(strangers.recent.len(), SOURCES_MAX);
+    }
 }

@@ -70,7 +70,7 @@ fn a_wrong_key_is_named_at_once_on_the_follower_and_counted_by_the_lead() {
         let error = lead.join().unwrap();
         assert_eq!((error.reason, error.rank), ("never_joined", Some(1)));
         let text = "rank 1 never joined within 0.6 s; \
-                    1 connection failed the key proof from 127.0.0.1";
+                    3 connections failed the key proof from 127.0.0.1";
         assert_eq!(error.text, text);
     });
 }
