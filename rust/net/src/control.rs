@@ -121,6 +121,20 @@ impl Shared {
             )
             .by(rank)
             .after_seconds(limit.as_secs_f64()),
+            LinkFault::Stuck(stuck) => {
+                let (to, round) = (stuck.to, stuck.round);
+                let seconds = stuck.limit.as_secs_f64();
+                LinkError::new(
+                    ErrorKind::Deadline,
+                    Refusal::Deadline,
+                    format!(
+                        "{name}: its rows of round {round} did not reach rank {to} within \
+                         {seconds:.1} s, although both are alive; last seen {last_seen}"
+                    ),
+                )
+                .by(rank)
+                .after_seconds(seconds)
+            }
             LinkFault::Stalled(limit) => LinkError::new(
                 ErrorKind::Deadline,
                 Refusal::Stalled,
@@ -164,7 +178,7 @@ fn run(shared: &Shared) {
                 .min(star.silent_limit() / 4)
                 .max(Duration::from_millis(1)),
             Err(fault) => {
-                let seen = last_seen(&mut star, fault.0);
+                let seen = last_seen(shared, &mut star, fault.0);
                 drop(star);
                 shared.condemn(fault, &seen);
                 break;
@@ -174,7 +188,7 @@ fn run(shared: &Shared) {
         wait(shared, &sockets, patience, &mut ready);
         let mut star = shared.star();
         if let Err(fault) = star.hear(shared, &ready) {
-            let seen = last_seen(&mut star, fault.0);
+            let seen = last_seen(shared, &mut star, fault.0);
             drop(star);
             shared.condemn(fault, &seen);
         }
@@ -185,7 +199,10 @@ fn run(shared: &Shared) {
     shared.fate.mark_told();
 }
 
-fn last_seen(star: &mut Star, rank: u32) -> String {
+fn last_seen(shared: &Shared, star: &mut Star, rank: u32) -> String {
+    if rank == shared.rank {
+        return shared.doing();
+    }
     star.link(rank)
         .map(|link| link.last_seen())
         .unwrap_or_default()

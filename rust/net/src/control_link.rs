@@ -18,6 +18,7 @@ use stagelink_proto::ready::Ready;
 use stagelink_proto::roster::Roster;
 
 use crate::connection::{Connection, Fill, LinkedSocket};
+use crate::stuck::Seen;
 
 /// What a reader of payloads must know.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct ControlLink {
     /// When a frame was last heard.
     pub(crate) heard: Duration,
     last: Option<Progress>,
+    /// What it did as far as other messages than progress tell.
+    last_sign: Sign,
     watch: Watch,
     /// The other side has closed, after a bye.
     pub(crate) is_gone: bool,
@@ -66,6 +69,7 @@ impl ControlLink {
             conversation: Conversation::new(end),
             heard: now,
             last: None,
+            last_sign: Sign::Linked,
             watch: Watch::new(now),
             is_gone: false,
         }
@@ -108,6 +112,7 @@ impl ControlLink {
             self.heard = now;
             self.conversation.receive(&header)?;
             let message = parse(&header, payload, self.rank, reading)?;
+            self.last_sign = self.last_sign.after(&message);
             match message {
                 Parsed::Message(Message::Open(open)) => {
                     self.conversation.opened(open.first_round());
@@ -125,10 +130,21 @@ impl ControlLink {
 
     /// `computing round 812`, as last told.
     pub(crate) fn last_seen(&self) -> String {
-        self.last.map_or_else(
-            || "never heard of".to_owned(),
-            |last| crate::activity::describe(last.phase, last.round),
-        )
+        match (self.last_sign, self.last) {
+            (Sign::Planned(round), _) => format!("planning round {round}"),
+            (Sign::Told, Some(last)) => crate::activity::describe(last.phase, last.round),
+            (Sign::Ready, _) => "ready".to_owned(),
+            (Sign::Linked | Sign::Told, _) => "joining".to_owned(),
+        }
+    }
+
+    /// What its engine does, and since when; nothing before its first word.
+    pub(crate) fn seen(&self) -> Option<Seen> {
+        self.last.map(|last| Seen {
+            phase: last.phase,
+            round: last.round,
+            since: self.watch.since(),
+        })
     }
 
     /// How long the counter may stand still, where it has stood still for longer.
@@ -141,6 +157,29 @@ impl ControlLink {
         self.watch.report(&progress, now)?;
         self.last = Some(progress);
         Ok(())
+    }
+}
+
+/// Which message last told what the other side does.
+#[derive(Clone, Copy, Debug)]
+enum Sign {
+    Linked,
+    Ready,
+    Told,
+    Planned(u64),
+}
+
+impl Sign {
+    /// Keep-alives and the like leave it as it was.
+    fn after(self, parsed: &Parsed) -> Self {
+        match parsed {
+            Parsed::Progress(_) => Self::Told,
+            Parsed::Message(Message::Ready(_)) => Self::Ready,
+            Parsed::Message(Message::Plan(round, plan)) if !plan.is_keep_alive() => {
+                Self::Planned(*round)
+            }
+            Parsed::Message(_) => self,
+        }
     }
 }
 

@@ -41,6 +41,7 @@ pub mod seal;
 mod socket;
 mod star;
 mod strangers;
+mod stuck;
 mod telling;
 pub mod wait;
 mod wake;

@@ -146,7 +146,8 @@ impl Ring {
             .admit(plan)
             .map_err(|error| own_fault(&error))?;
         let now = self.shared.clock.now();
-        let sent = star.send_plan(&rounds.payload, now);
+        let rows_bytes = frames.as_ref().map_or(0, |(out, _)| out.payload_bytes);
+        let sent = star.send_plan(&rounds.payload, rows_bytes, now);
         drop(star);
         sent.map_err(|(rank, error)| {
             self.condemn(broken(
@@ -252,6 +253,10 @@ impl Ring {
             .back
             .finish(round)
             .map_err(|error| own_fault(&error))?;
+        // They are here: whatever the caller does next, it waits for nobody.
+        self.shared
+            .activity
+            .enter(Phase::Computing, round, Duration::ZERO, 0);
         Ok(frame.count)
     }
 

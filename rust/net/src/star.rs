@@ -2,6 +2,7 @@
 //!
 //! It finds faults and names the link; `control` puts them into words and makes them the fate.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use stagelink_proto::Refusal;
@@ -17,8 +18,13 @@ use stagelink_proto::progress::Progress;
 use stagelink_proto::ready::Ready;
 use stagelink_proto::roster::Roster;
 
+use crate::activity::Doing;
 use crate::control::Shared;
 use crate::control_link::{ControlLink, Message, Reading};
+use crate::stuck::{Seen, Stuck, stuck};
+
+/// Rounds whose sizes are kept: as many as may be unfinished at once.
+const SIZES_MAX: usize = limits::ROUNDS_IN_FLIGHT_MAX as usize;
 
 /// The control links with what has come on them.
 #[derive(Debug)]
@@ -35,6 +41,10 @@ pub(crate) struct Star {
     interval: Duration,
     silent_intervals: u32,
     last_sent: Duration,
+    /// Bytes of the rows of the last rounds, for the time that they may take.
+    sizes: VecDeque<(u64, u32)>,
+    /// What the own engine did when it was last looked at, and since when.
+    own: Option<(Doing, Duration)>,
 }
 
 /// A fault of one control link, before it is put into words.
@@ -47,6 +57,7 @@ pub(crate) enum LinkFault {
     Broken(ProtocolError),
     Silent(Duration),
     Stalled(Duration),
+    Stuck(Stuck),
     Told(FateMessage),
 }
 
@@ -69,6 +80,8 @@ impl Star {
             interval,
             silent_intervals,
             last_sent: Duration::ZERO,
+            sizes: VecDeque::with_capacity(SIZES_MAX),
+            own: None,
         }
     }
 
@@ -90,16 +103,23 @@ impl Star {
         Ok(())
     }
 
-    /// Send a plan under the next round number.
+    /// Send a plan under the next round number; its rows take `rows_bytes` on a boundary.
     pub(crate) fn send_plan(
         &mut self,
         payload: &[u8],
+        rows_bytes: u32,
         now: Duration,
     ) -> Result<u64, (u32, ProtocolError)> {
         let round = self.next_round;
         self.send_all(Kind::Plan, Some(round), payload)?;
         self.next_round += 1;
         self.last_sent = now;
+        if rows_bytes > 0 {
+            if self.sizes.len() == SIZES_MAX {
+                self.sizes.pop_front();
+            }
+            self.sizes.push_back((round, rows_bytes));
+        }
         Ok(round)
     }
 
@@ -160,7 +180,7 @@ impl Star {
         let sent = if shared.rank == 0 && self.open.is_some() {
             let mut payload = Vec::new();
             Plan::keep_alive().encode(&mut payload);
-            self.send_plan(&payload, now).map(|_| ())
+            self.send_plan(&payload, 0, now).map(|_| ())
         } else {
             let doing = shared.activity.now();
             let limit = u32::try_from(doing.busy_limit.as_millis()).unwrap_or(u32::MAX);
@@ -192,7 +212,35 @@ impl Star {
                 self.judge(index, now)?;
             }
         }
-        Ok(())
+        self.judge_boundaries(shared, now)
+    }
+
+    /// Rank 0, once the ring is open: rows that do not arrive although both ends are alive.
+    fn judge_boundaries(&mut self, shared: &Shared, now: Duration) -> Result<(), Fault> {
+        if shared.rank != 0 || self.open.is_none() || self.is_closing {
+            return Ok(());
+        }
+        let doing = shared.activity.now();
+        if self.own.is_none_or(|(before, _)| before != doing) {
+            self.own = Some((doing, now));
+        }
+        let seen = |rank: u32| match (rank, self.own) {
+            (0, Some((doing, since))) => Some(Seen {
+                phase: doing.phase,
+                round: doing.round,
+                since,
+            }),
+            _ => {
+                let link = self.links.iter().find(|link| link.rank == rank);
+                link.and_then(ControlLink::seen)
+            }
+        };
+        let limit = |round| {
+            let known = self.sizes.iter().find(|(of, _)| *of == round);
+            limits::payload_limit(known.map_or(0, |(_, bytes)| *bytes))
+        };
+        stuck(shared.world, now, seen, limit)
+            .map_or(Ok(()), |found| Err((found.from, LinkFault::Stuck(found))))
     }
 
     fn hear_one(&mut self, shared: &Shared, index: usize, now: Duration) -> Result<(), Fault> {

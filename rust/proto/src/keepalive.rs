@@ -161,6 +161,12 @@ impl Watch {
         self.phase
     }
 
+    /// Since when phase and counter stand still.
+    #[must_use]
+    pub const fn since(&self) -> Duration {
+        self.since
+    }
+
     /// When the peer counts as stuck; `None` without a limit.
     #[must_use]
     pub fn stalled_at(&self) -> Option<Duration> {

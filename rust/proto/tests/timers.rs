@@ -125,6 +125,9 @@ fn a_counter_that_went_backwards_is_refused_and_forgotten() {
 #[test]
 fn a_payload_has_five_seconds_and_its_bytes_at_the_slowest_rate() {
     assert_eq!(limits::payload_limit(0), Duration::from_secs(5));
-    assert_eq!(limits::payload_limit(20_000_000), Duration::from_secs(6));
-    assert!(limits::payload_limit(u32::MAX) < Duration::from_secs(5 + 215));
+    assert_eq!(limits::payload_limit(100_000), Duration::from_secs(6));
+    assert_eq!(
+        limits::payload_limit(10 << 20),
+        Duration::from_millis(5_000 + 104_858)
+    );
 }
