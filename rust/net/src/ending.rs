@@ -36,6 +36,11 @@ impl Ring {
         self.shared.fate.wait_told(Deadline::after(TOLD_LIMIT));
     }
 
+    /// Errors: the ring's fate, once there is one; for who makes no other call for a while.
+    pub fn check(&self) -> Result<(), LinkError> {
+        self.shared.fate.check().map_err(|error| self.told(error))
+    }
+
     /// Orderly end: rank 0 says bye to all, a follower answers; nothing after a failure or twice.
     pub fn close(&self) {
         let deadline = Deadline::after(limits::BYE_WAIT);

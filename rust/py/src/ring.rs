@@ -190,7 +190,7 @@ impl Ring {
         Ok(all)
     }
 
-    /// Note what the engine does; every call moves the progress counter.
+    /// Note what the engine does; every call moves the progress counter. Raises the ring's fate.
     #[pyo3(signature = (phase, *, round = 0, busy_limit_seconds = 0.0, done = 0))]
     fn progress(
         &self,
@@ -203,7 +203,7 @@ impl Ring {
         let phase = Phase::from_name(phase).map_err(|error| errors::local(py, &error))?;
         self.inside
             .progress(phase, round, seconds(busy_limit_seconds), done);
-        Ok(())
+        Signals::wait(py, |_| self.inside.check())
     }
 
     /// Rank 0: admit the plan against the streams, send it to every follower, return its round.
