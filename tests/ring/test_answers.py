@@ -29,6 +29,13 @@ def test_a_split_model_has_the_whole_ones_logits_byte_for_byte(lab: Lab, cut: li
     assert len(set(node.result["logits_sha256"])) > 1
 
 
+@pytest.mark.parametrize("seal", [["--seal"], ["--seal", "chacha20"]], ids="".join)
+def test_a_sealed_ring_has_the_whole_ones_logits_byte_for_byte(lab: Lab, seal: list[str]) -> None:
+    node = lab.generate("--stages", "3", *seal, *LONG, "--compare-whole")
+    assert node.end() == 0, node.told
+    assert node.result["exactness"]["equal"]
+
+
 def test_the_json_says_what_every_stage_did(lab: Lab) -> None:
     node = lab.generate("--stages", "3", *LONG)
     assert node.end() == 0, node.told

@@ -116,6 +116,20 @@ def test_a_stage_that_is_frozen_is_named(lab: Lab) -> None:
     assert time.monotonic() - began < FROZEN_SECONDS
 
 
+@pytest.mark.parametrize(
+    ("lead_flags", "flags"),
+    [(["--seal"], []), ([], ["--seal"]), (["--seal"], ["--seal", "chacha20"])],
+    ids=["lead", "follower", "other"],
+)
+def test_a_rank_that_is_not_sealed_as_the_others_is_refused_on_both_ends(
+    lab: Lab, lead_flags: list[str], flags: list[str]
+) -> None:
+    lead, address = lab.lead(2, *lead_flags)
+    follower = lab.node(1, 2, "--lead", address, *flags)
+    for node in (lead, follower):
+        _told_once(node, 2, "suite", "--seal")
+
+
 def test_another_key_is_refused(lab: Lab) -> None:
     other = lab.folder / "other.key"
     write_key(other)

@@ -20,13 +20,14 @@ LAYERS = ["--layers", "0-4,4-8"]
 class Outcome:
     """How the lead and the follower ended, and what the proxy saw."""
 
-    def __init__(self, lab: Lab, *commands: str) -> None:
-        self.lead, address = lab.lead(2, *LAYERS, "--json")
+    def __init__(self, lab: Lab, *commands: str, flags: list[str] | None = None) -> None:
+        flags = [*LAYERS, *(flags or [])]
+        self.lead, address = lab.lead(2, *flags, "--json")
         with FaultProxy(address) as proxy:
             for command in commands:
                 proxy.command(command)
             listen = ["--lead", proxy.address, "--listen", "127.0.0.1:0"]
-            self.follower = lab.node(1, 2, *LAYERS, *listen)
+            self.follower = lab.node(1, 2, *flags, *listen)
             self.codes = [node.end() for node in self.nodes]
             self.connections = proxy.status()
 
@@ -76,6 +77,30 @@ def test_a_changed_frame_is_named_by_both(lab: Lab, command: str) -> None:
     for line in Outcome(lab, command).errors:
         assert "rank 1 " in line
         assert "payload_checksum" in line
+
+
+@pytest.mark.parametrize("seal", [["--seal"], ["--seal", "chacha20"]], ids="".join)
+def test_a_sealed_link_in_pieces_changes_no_token(
+    lab: Lab, whole: list[int], seal: list[str]
+) -> None:
+    assert Outcome(lab, "slice both 7", flags=seal).ids == whole
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("flip up 330 0x01", "seal"),
+        ("flip down 420 0x80", "seal"),
+        ("duplicate up 260 20", "seal"),
+        ("reorder up 260 20", "seal"),
+        ("flip up 240 0x01", "header_checksum"),
+    ],
+)
+def test_a_changed_byte_of_a_sealed_link_is_named_by_both(
+    lab: Lab, command: str, reason: str
+) -> None:
+    for line in Outcome(lab, command, flags=["--seal"]).errors:
+        assert f"{reason}: " in line
 
 
 @pytest.mark.parametrize("command", ["truncate down 600", "reset down 600", "half_close down 600"])
