@@ -1,6 +1,6 @@
 //! Sealed links: records made and opened on a connection, one counter a direction.
 //!
-//! Where records lie and how they are numbered is decided in stagelink-proto; the ciphers are ring's.
+//! Where records lie and how they are numbered is decided in stagelink-proto; ring has the ciphers.
 
 use std::fmt;
 
