@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": {"errors", "config"},
 }
 ALLOWED["node"] = set(ALLOWED) - {"launch"}
+ALLOWED["probe"] = {"errors", "config", "ring", "_native"}
 # The command line starts nodes and engines; it touches no engine's types and no wire itself.
 ALLOWED["cli"] = set(ALLOWED) - {"engine"}
 ALLOWED["__init__"] = {"errors", "checkpoint", "engine", "ring", "_native"}

@@ -90,6 +90,48 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def add_probe(parser: argparse.ArgumentParser) -> None:
+    """`stagelink probe`."""
+    link = parser.add_argument_group("place in the ring")
+    link.add_argument(
+        "--local", type=int, metavar="N", help="start N ranks on this machine; needs no other flag"
+    )
+    link.add_argument("--rank", type=int, metavar="R", help="this rank; default: RANK")
+    link.add_argument("--world", type=int, metavar="N", help="how many ranks; default: WORLD_SIZE")
+    link.add_argument(
+        "--lead",
+        metavar="HOST:PORT",
+        help="rank 0's address; default: MASTER_ADDR and MASTER_PORT",
+    )
+    link.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="own address, the one that this rank will serve on: it is what is measured",
+    )
+    link.add_argument("--key-file", metavar="FILE", help="the shared key, made by keygen")
+    _add_seal(link)
+    waits = parser.add_argument_group("waits")
+    waits.add_argument(
+        "--join-seconds",
+        type=float,
+        metavar="S",
+        default=JOIN_SECONDS_DEFAULT,
+        help="how long the ring may take to come together; default: %(default)s",
+    )
+    waits.add_argument(
+        "--wait",
+        choices=("block", "spin"),
+        help="how this end of a link waits; default: spin where two cores are idle",
+    )
+    _add_output(parser)
+    # Read where every ring's place is read; here there is nothing to load and nothing to compute.
+    parser.set_defaults(
+        launch_id=None, ready_seconds=READY_SECONDS_DEFAULT, busy_seconds=BUSY_SECONDS_DEFAULT
+    )
+    for hidden in ("--launch-folder", "--life-fd", "--address-fd"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+
+
 _LAYERS_HELP = "half-open layer ranges in rank order, such as 0-10,10-20,20-30"
 _NO_CACHE_HELP = "read a GGUF directly instead of through its conversion in the user's cache folder"
 

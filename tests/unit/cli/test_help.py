@@ -10,7 +10,7 @@ import pytest
 
 from stagelink.cli.main import build_parser
 
-COMMANDS = ("up", "generate", "chat", "node", "keygen", "inspect")
+COMMANDS = ("up", "generate", "chat", "node", "keygen", "inspect", "probe")
 HEAVY = ("numpy", "tokenizers", "jinja2", "gguf", "rich", "stagelink_numpy", "stagelink._native")
 HELP_SECONDS = 0.150
 

@@ -1,0 +1,1 @@
+"""Measures the links between the ranks of a ring before there is a model to serve."""
