@@ -212,18 +212,30 @@ impl Star {
                 self.judge(index, now)?;
             }
         }
-        self.judge_boundaries(shared, now)
+        if shared.rank == 0 && self.open.is_some() && !self.is_closing {
+            self.judge_own(shared, now)?;
+            self.judge_boundaries(shared, now)?;
+        }
+        Ok(())
     }
 
-    /// Rank 0, once the ring is open: rows that do not arrive although both ends are alive.
-    fn judge_boundaries(&mut self, shared: &Shared, now: Duration) -> Result<(), Fault> {
-        if shared.rank != 0 || self.open.is_none() || self.is_closing {
-            return Ok(());
-        }
+    /// After open nobody else hears whether rank 0's own engine gets on.
+    fn judge_own(&mut self, shared: &Shared, now: Duration) -> Result<(), Fault> {
         let doing = shared.activity.now();
-        if self.own.is_none_or(|(before, _)| before != doing) {
-            self.own = Some((doing, now));
+        match self.own.filter(|(before, _)| *before == doing) {
+            None => self.own = Some((doing, now)),
+            Some((_, since)) => {
+                let limit = doing.busy_limit;
+                if !limit.is_zero() && now.saturating_sub(since) > limit {
+                    return Err((shared.rank, LinkFault::Stalled(limit)));
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Rows that do not arrive although both ends are alive.
+    fn judge_boundaries(&self, shared: &Shared, now: Duration) -> Result<(), Fault> {
         let seen = |rank: u32| match (rank, self.own) {
             (0, Some((doing, since))) => Some(Seen {
                 phase: doing.phase,
