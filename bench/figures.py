@@ -30,28 +30,44 @@ class FigureError(Exception):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Key:
-    """What makes two figures comparable: the contender, its wait, checksum, size in bytes."""
+    """What makes two figures comparable.
+
+    Attributes:
+        size: Bytes of rows.
+        name: The contender.
+        wait: Its strategy.
+        checksum: Whether payloads carry one.
+        compute_us: How long each end computes between two hops.
+        busy: Whether other processes wanted every core.
+    """
 
     size: int
     name: str
     wait: str
     checksum: bool
+    compute_us: int = 0
+    busy: bool = False
 
     @property
     def label(self) -> str:
         """The contender as a reader calls it."""
         wait = "" if self.wait == "own" else f", {self.wait}"
-        return f"{self.name}{wait}{', CRC' if self.checksum else ''}"
+        compute = f", {self.compute_us / 1000:g} ms between" if self.compute_us else ""
+        busy = ", busy cores" if self.busy else ""
+        return f"{self.name}{wait}{', CRC' if self.checksum else ''}{compute}{busy}"
 
     @property
     def is_floor(self) -> bool:
         """Whether this is the reference that everything is drawn against: C, spinning."""
-        return (self.name, self.wait, self.checksum) == (REFERENCE, "spin", False)
+        told = (self.name, self.wait, self.checksum, self.compute_us, self.busy)
+        return told == (REFERENCE, "spin", False, 0, False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
     """A median round trip with the extremes of its repeats, microseconds, and its ratio to C.
+
+    With computing between the hops it is what the round trip takes beyond that.
 
     The ratio is to C of the same wait strategy, and to C spinning where that is ``own``.
     """
@@ -110,7 +126,7 @@ def _take(results: Results, line: dict[str, Any]) -> None:
     if "skipped" in line:
         results.skipped[NAMES.get(line["peer"], line["peer"])] = str(line["skipped"])
         return
-    kinds = {"link": _link_figures, "peers": _peer_figures}
+    kinds = {"link": _link_figures, "waits": _wait_figures, "peers": _peer_figures}
     if line["bench"] not in kinds:
         raise ValueError(f"bench {line['bench']!r} is none of {', '.join(kinds)}")
     for figure in kinds[line["bench"]](line):
@@ -133,6 +149,18 @@ def _link_figures(line: dict[str, Any]) -> Sequence[Figure]:
     key = Key(key.size, REFERENCE, wait, checksum)
     us = reference_us
     return ours, Figure(key, us, us, us, 1.0, 1.0, 1.0, runs)
+
+
+def _wait_figures(line: dict[str, Any]) -> Sequence[Figure]:
+    """Two of one line; the reference of a strategy that C lacks is C sleeping."""
+    us, c_us = _positive(line, "beyond_us"), _positive(line, "reference_us")
+    low, high = _around(us, _positive(line, "beyond_us_low"), _positive(line, "beyond_us_high"))
+    runs, wait, is_busy = _whole(line, "pairs"), str(line["wait"]), bool(line["busy"])
+    computed = (bool(line["checksum"]), _whole(line, "compute_us"), is_busy)
+    key = Key(_whole(line, "size"), OURS, wait, *computed)
+    ours = Figure(key, us, low, high, us / c_us, low / c_us, high / c_us, runs)
+    key = Key(key.size, REFERENCE, "spin" if wait == "spin" else "block", *computed)
+    return ours, Figure(key, c_us, c_us, c_us, 1.0, 1.0, 1.0, runs)
 
 
 def _peer_figures(line: dict[str, Any]) -> Sequence[Figure]:

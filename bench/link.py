@@ -1,9 +1,11 @@
 """One hop of rows between two processes, from Python, beside a C ping-pong of the same strategy.
 
-It compiles the C reference, runs both in turn on the same two cores, and prints ratios of
+It compiles the C reference, runs all in turn on the same two cores, and prints ratios of
 medians; it asserts nothing.
 
     python bench/link.py                    10, 20 and 50 KiB rows, spinning and sleeping
+    python bench/link.py --compute 1,3,10   milliseconds of computing on each end between two hops
+    python bench/link.py --compute 3 --busy the same with every core wanted by another process
     python bench/link.py --json results.jsonl
     python bench/link.py --smoke            seconds: that everything still runs
 """
@@ -11,235 +13,115 @@ medians; it asserts nothing.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
-import secrets
-import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import machine
-from stagelink._native import Description, Listener, Plan, Ring, RowsBuffer
+from link_cases import measure_hop, measure_waits
+from link_ends import Case
+from reference import compile_reference
 
-HERE = Path(__file__).resolve().parent
-BATCH = 40  # Plans sent ahead of their rounds, below the 64 that a follower queues.
-FIELDS = [bytes([index]) * 32 for index in range(8)]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One thing to measure: row size, wait strategy, payload checksum, and how often."""
-
-    size: int
-    wait: str
-    checksum: bool
-    rounds: int
+WIDTH = 15
+# What the table shows of a result line.
+HOP = ("link_us", "reference_us", "ratio", "ratio_low", "ratio_high", "sealed_us", "sealed_ratio")
+WAIT = ("wait", "beyond_us", "beyond_us_low", "beyond_us_high", "reference_us", "ratio_spin")
+WAIT += ("ratio_block", "burnt", "mean_us", "mean_ratio_block")
 
 
-def compile_reference(folder: Path) -> Path:
-    """The C ping-pong, compiled with what the machine calls a C compiler."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        sys.exit("bench/link.py: no C compiler found; set CC")
-    program = folder / "ping_pong"
-    source = str(HERE / "ping_pong.c")
-    subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), source], check=True)
-    return program
+def whole_numbers(text: str) -> list[int]:
+    """``10,20`` as numbers above 0."""
+    words = text.split(",")
+    if not all(word.isdecimal() and word.isascii() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f"expected numbers above 0, got {text!r}")
+    return [int(word) for word in words]
 
 
-def cores() -> tuple[int, int]:
-    """Two different cores for the two ends, or no pinning (-1) where there is only one."""
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return (available[0], available[1]) if len(available) > 1 else (-1, -1)
-
-
-def run_reference(program: Path, case: Case) -> list[float]:
-    """Round trips of the C ping-pong, microseconds."""
-    strategy = "spin" if case.wait == "spin" else "sleep"
-    numbers = [case.size, case.rounds, int(case.checksum), *cores()]
-    command = [str(program), strategy, *map(str, numbers)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    return [float(line) for line in done.stdout.split()]
-
-
-def description(rank: int, case: Case) -> Description:
-    """A stage without a model: one float32 row of the wanted size."""
-    return Description(
-        rank=rank,
-        world=2,
-        first=rank,
-        end=rank + 1,
-        layers=2,
-        width=case.size // 4,
-        planes=1,
-        row_dtype="float32",
-        kv_dtype="float32",
-        chunk_rows=1,
-        rows_max=1,
-        streams_max=1,
-        context=1 << 24,
-        states=1,
-        kv_rows=1 << 24,
-        weight_bytes=0,
-        engine_version="bench",
-        backend="none",
-        device="none",
-        host=f"end{rank}",
-        rounds_in_flight_max=64,
-    )
-
-
-def join(rank: int, listener: Listener, lead: str | None, key_file: str, case: Case) -> Ring:
-    """Rank ``rank`` of a ring of two, open for rounds."""
-    ring = Ring.join(
-        listener=listener,
-        lead=lead,
-        key_file=key_file,
-        launch_id=None,
-        fields=FIELDS,
-        description=description(rank, case),
-        wait=case.wait,
-        checksum=case.checksum,
-    )
-    ring.ready(load_ms=0, bytes_held=0, bytes_read=0, seconds=30)
-    return ring
-
-
-def echo(lead: str, key_file: str, case: Case) -> None:
-    """Rank 1: send back every row that comes, until rank 0 says bye."""
-    pin(cores()[1])
-    ring = join(1, Listener("127.0.0.1:0"), lead, key_file, case)
-    rows = RowsBuffer(case.size)
-    while (announced := ring.receive_plan()) is not None:
-        ring.receive_rows(announced[0], rows)
-        ring.send_rows(announced[0], rows)
-    ring.close()
-
-
-def pin(core: int) -> None:
-    """Keep this process on one core; the reference is pinned the same way."""
-    if core >= 0:
-        os.sched_setaffinity(0, {core})
-
-
-def plan(position: int) -> Plan:
-    """One row of one stream at ``position``; the first opens the stream."""
-    return Plan(
-        ids=[1],
-        ops=[1 if position == 0 else 2],
-        firsts=[position],
-        rows=[1],
-        accepted=[0 if position == 0 else 1],
-        generations=[0],
-        returns=[1],
-    )
-
-
-def run_link(case: Case, folder: Path) -> list[float]:
-    """Round trips of the link, microseconds: one ``exchange`` from call to return.
-
-    Plans go ahead of a batch of rounds, so that only the rows are timed, as in the reference.
-    """
-    key_file = folder / f"key-{secrets.token_hex(4)}"
-    descriptor = os.open(key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    os.write(descriptor, secrets.token_bytes(32))
-    os.close(descriptor)
-    listener = Listener("127.0.0.1:0")
-    command = [sys.executable, __file__, "--echo", listener.address, str(key_file)]
-    command.append(json.dumps(dataclasses.asdict(case)))
-    with subprocess.Popen(command) as peer:
-        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-        pin(cores()[0])
-        ring = join(0, listener, None, str(key_file), case)
-        out, back = RowsBuffer(case.size), RowsBuffer(case.size)
-        np.frombuffer(out, np.uint8)[:] = 7
-        times: list[float] = []
-        for begin in range(0, case.rounds, BATCH):
-            count = min(BATCH, case.rounds - begin)
-            rounds = [ring.send_plan(plan(begin + index)) for index in range(count)]
-            time.sleep(0.005)
-            for number in rounds:
-                before = time.perf_counter_ns()
-                ring.exchange(number, out, back)
-                times.append((time.perf_counter_ns() - before) / 1e3)
-        ring.close()
-        if allowed:
-            os.sched_setaffinity(0, allowed)
-        peer.wait(timeout=30)
-    return times
-
-
-def measure(case: Case, pairs: int, program: Path, folder: Path) -> dict[str, Any]:
-    """Both, in turn, ``pairs`` times; medians of each run and the ratio of every pair."""
-    link, reference = [], []
-    for index in range(pairs):
-        runs = [lambda: reference.append(statistics.median(run_reference(program, case)))]
-        runs.append(lambda: link.append(statistics.median(run_link(case, folder))))
-        for run in runs if index % 2 == 0 else reversed(runs):
-            run()
-    ratios = sorted(ours / theirs for ours, theirs in zip(link, reference, strict=True))
-    return {
-        "bench": "link",
-        **dataclasses.asdict(case),
-        "pairs": pairs,
-        "link_us": round(statistics.median(link), 2),
-        "reference_us": round(statistics.median(reference), 2),
-        "ratio": round(statistics.median(link) / statistics.median(reference), 3),
-        "ratio_low": round(ratios[0], 3),
-        "ratio_high": round(ratios[-1], 3),
-    }
-
-
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=9, help="interleaved pairs a case (default 9)")
-    parser.add_argument("--rounds", type=int, default=2000, help="round trips a run (default 2000)")
-    parser.add_argument("--sizes", default="10,20,50", help="row sizes in KiB (default 10,20,50)")
+    parser.add_argument("--pairs", type=int, default=9, help="interleaved runs a case (default 9)")
+    parser.add_argument("--rounds", type=int, help="round trips a run (default 2000, or a second)")
+    parser.add_argument("--sizes", type=whole_numbers, help="row sizes, KiB (default 10,20,50)")
+    parser.add_argument("--waits", default="spin,block", help="strategies of the plain hop")
+    parser.add_argument("--compute", type=whole_numbers, help="compute between hops, milliseconds")
+    parser.add_argument("--busy", action="store_true", help="a busy process on every core besides")
     parser.add_argument("--json", metavar="FILE", help="append the results as JSON lines")
     parser.add_argument("--smoke", action="store_true", help="smallest size, one pair")
-    parser.add_argument("--echo", nargs=3, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args(words)
+    if arguments.busy and not arguments.compute:
+        parser.error("expected --compute beside --busy: it is about computing between hops")
+    return arguments
+
+
+class Output:
+    """The table on stdout and the JSON lines in a file."""
+
+    def __init__(self, path: str | None) -> None:
+        """Print what machine this is."""
+        self._machine = machine.describe()
+        self._path = path
+        print(json.dumps({"machine": self._machine}))
+
+    def row(self, cells: Sequence[object]) -> None:
+        """One line of the table."""
+        print("".join(f"{cell!s:>{WIDTH}}" for cell in cells), flush=True)
+
+    def result(self, line: dict[str, Any]) -> None:
+        """One line of the file, with the load as it is now."""
+        if self._path is None:
+            return
+        here = {**self._machine, "load_after": [round(value, 2) for value in os.getloadavg()]}
+        with Path(self._path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "machine": here}) + "\n")
+
+
+def hops(arguments: argparse.Namespace, program: Path, folder: Path, output: Output) -> None:
+    """The plain hop: every strategy, checksum and size."""
+    sizes = arguments.sizes or [10, 20, 50]
+    pairs, rounds = arguments.pairs, arguments.rounds or 2000
+    if arguments.smoke:
+        sizes, pairs, rounds = [10], 1, 80
+    output.row(("KiB", "wait", "checksum", *HOP))
+    for wait in arguments.waits.split(","):
+        for checksum in (False, True):
+            for size in sizes:
+                case = Case(size * 1024, wait, checksum, rounds)
+                line = measure_hop(case, pairs, program, folder)
+                output.row((size, wait, checksum, *(line.get(name, "") for name in HOP)))
+                output.result(line)
+
+
+def waits(arguments: argparse.Namespace, program: Path, folder: Path, output: Output) -> None:
+    """Hops with computing between them: every strategy beside the others."""
+    size = (arguments.sizes or [20])[0] * 1024
+    pairs = 1 if arguments.smoke else arguments.pairs
+    output.row(("compute_ms", *WAIT))
+    for milliseconds in arguments.compute:
+        rounds = 80 if arguments.smoke else arguments.rounds or max(80, 1000 // milliseconds)
+        case = Case(size, "", checksum=True, rounds=rounds, compute_us=milliseconds * 1000)
+        for line in measure_waits(case, pairs, program, folder, is_busy=arguments.busy):
+            output.row((milliseconds, *(line[name] for name in WAIT)))
+            output.result(line)
 
 
 def main() -> None:
     """Measure every case, print the table, append JSON lines where asked."""
     arguments = parse_arguments()
-    if arguments.echo:
-        lead, key_file, case = arguments.echo
-        echo(lead, key_file, Case(**json.loads(case)))
-        return
-    sizes = [10] if arguments.smoke else [int(size) for size in arguments.sizes.split(",")]
-    pairs, rounds = (1, 80) if arguments.smoke else (arguments.pairs, arguments.rounds)
-    here = machine.describe()
-    print(json.dumps({"machine": here}))
-    head = ("KiB", "wait", "checksum", "link us", "C us", "ratio", "spread")
-    print("{:>5} {:>6} {:>9} {:>9} {:>9} {:>7}  {}".format(*head))
+    output = Output(arguments.json)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = compile_reference(folder)
-        for wait in ("spin", "block"):
-            for checksum in (False, True):
-                for size in sizes:
-                    case = Case(size * 1024, wait, checksum, rounds)
-                    result = measure(case, pairs, program, folder)
-                    print(
-                        f"{size:>5} {wait:>6} {checksum!s:>9} {result['link_us']:>9} "
-                        f"{result['reference_us']:>9} {result['ratio']:>7}  "
-                        f"{result['ratio_low']}..{result['ratio_high']}",
-                        flush=True,
-                    )
-                    if arguments.json:
-                        with Path(arguments.json).open("a", encoding="utf-8") as file:
-                            file.write(json.dumps({**result, "machine": here}) + "\n")
+        try:
+            program = compile_reference(folder)
+        except FileNotFoundError as error:
+            sys.exit(f"bench/link.py: {error}")
+        (waits if arguments.compute else hops)(arguments, program, folder, output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The C ping-pong that figures are compared with: compiled once a run, started by size and wait.
+"""The C ping-pong that figures are compared with: compiled once a run, started by case.
 
 It measures nothing itself and keeps no result.
 """
@@ -36,8 +36,16 @@ def compile_reference(folder: Path) -> Path:
 
 
 def reference_command(
-    program: Path, wait: str, size: int, rounds: int, pinned: tuple[int, int]
+    program: Path,
+    wait: str,
+    size: int,
+    rounds: int,
+    pinned: tuple[int, int],
+    *,
+    checksum: bool = False,
+    compute_us: int = 0,
 ) -> list[str]:
     """The command line of one run; it prints one round trip, in microseconds, a line."""
     strategy = "spin" if wait == "spin" else "sleep"
-    return [str(program), strategy, *map(str, (size, rounds, 0, *pinned))]
+    numbers = (size, rounds, int(checksum), *pinned, compute_us)
+    return [str(program), strategy, *map(str, numbers)]

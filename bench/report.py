@@ -49,10 +49,15 @@ def table(results: Results, before: Results | None = None) -> str:
             f"{one.us_low:.1f}..{one.us_high:.1f}",
             f"{one.ratio:.2f}",
             f"{one.ratio_low:.2f}..{one.ratio_high:.2f}",
-            f"{one.us / floors[one.key.size]:.2f}" if one.key.size in floors else "",
+            _to_floor(one, floors.get(one.key.size)),
         )
         rows.append(row + (compared(one, before.figures.get(one.key)) if before else ()))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _to_floor(one: Figure, floor: float | None) -> str:
+    """Times C spinning without computing; nothing for a hop with computing between."""
+    return "" if floor is None or one.key.compute_us else f"{one.us / floor:.2f}"
 
 
 def compared(now: Figure, was: Figure | None) -> tuple[str, ...]:
@@ -145,7 +150,8 @@ def main(words: Sequence[str] | None = None) -> int:
     print("\n".join(said))
     if arguments.svg:
         older = before.figures if before else {}
-        picture = draw(results.figures, arguments.title, said, older)
+        plain = {key: one for key, one in results.figures.items() if not key.compute_us}
+        picture = draw(plain, arguments.title, said, older)
         arguments.svg.write_text(picture, encoding="utf-8")
     return 0
 

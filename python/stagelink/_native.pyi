@@ -264,7 +264,7 @@ class Ring:
         join_seconds: float = 30.0,
         keepalive_seconds: float = 2.0,
         silent_intervals: int = 3,
-        wait: str = "block",
+        wait: str = "adaptive",
         checksum: bool = True,
         suite: str = "psk",
     ) -> Ring:
@@ -281,7 +281,8 @@ class Ring:
             join_seconds: Absolute limit of the whole call.
             keepalive_seconds: Keep-alive interval, rank 0's is told to all in the open message.
             silent_intervals: Silent intervals that end the ring.
-            wait: ``"block"`` sleeps in poll, ``"spin"`` reads again and again.
+            wait: ``"block"`` sleeps in poll, ``"spin"`` reads again and again, ``"adaptive"``
+                learns how long a wait mostly takes, sleeps, and spins through its end.
             checksum: ``False`` on every rank leaves out the payload checksums.
             suite: ``"psk"``, or sealed: ``"aes-128-gcm"``, ``"chacha20-poly1305"``, which have tags
                 instead of checksums. The same on every rank.
@@ -367,7 +368,11 @@ class Ring:
         """
 
     def figures(self) -> dict[str, Any]:
-        """Counters since ``join``: bytes and frames sent and received, seconds waited, per link."""
+        """Counters since ``join``, per link.
+
+        Bytes and frames sent and received, seconds waited, and ``wait``: how those were spent
+        (docs/waiting.md).
+        """
 
     def fail(self, reason: str, text: str) -> None:
         """End the ring for every rank, this rank being the culprit.

@@ -68,7 +68,7 @@ class LinkConfig:
         join_seconds: How long the ring may take to come together.
         ready_seconds: How long all stages may take to load.
         busy_seconds: How long one round may compute on a stage without an end.
-        wait: ``"block"`` or ``"spin"``.
+        wait: ``"adaptive"``, ``"spin"`` or ``"block"``.
         suite: How every link is protected, a value of ``SUITES`` or ``"psk"``; the same on every
             rank.
     """
@@ -81,7 +81,7 @@ class LinkConfig:
     join_seconds: float = JOIN_SECONDS_DEFAULT
     ready_seconds: float = READY_SECONDS_DEFAULT
     busy_seconds: float = BUSY_SECONDS_DEFAULT
-    wait: str = "block"
+    wait: str = "adaptive"
     suite: str = "psk"
 
 

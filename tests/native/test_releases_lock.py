@@ -49,7 +49,7 @@ def test_other_threads_run_while_a_ring_is_joined(stage: ModuleType, key_file: s
     assert counter.count > 20
 
 
-@pytest.mark.parametrize("wait", ["block", "spin"])
+@pytest.mark.parametrize("wait", ["block", "spin", "adaptive"])
 def test_other_threads_run_while_rows_are_waited_for(
     stage: ModuleType, spawn: Spawn, key_file: str, wait: str
 ) -> None:

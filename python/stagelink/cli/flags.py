@@ -289,10 +289,10 @@ def _add_waits(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--wait",
-        choices=("block", "spin"),
-        default="block",
-        help="sleep while waiting for rows, or spin: faster with a core a stage, "
-        "slower otherwise; default: %(default)s",
+        choices=("adaptive", "spin", "block"),
+        default="adaptive",
+        help="how to wait for rows: sleep (block), spin, or learn how long a wait mostly takes, "
+        "sleep through it and spin through its end where that pays; default: %(default)s",
     )
 
 

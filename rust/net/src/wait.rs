@@ -14,6 +14,9 @@ use crate::error::LinkError;
 use crate::fate::Fate;
 use crate::socket::{READ, is_ready, poll};
 
+/// A spinner looks at the clock once in so many turns: a look takes as long as a tenth of a turn.
+const TURNS_A_LOOK: u32 = 8;
+
 /// Looks for a reason of the caller's to stop waiting; asked between slices, never inside one.
 pub trait Interrupt {
     /// Whether the wait should end now.
@@ -67,6 +70,7 @@ pub(crate) struct Wait<'a> {
     next_look: Option<Instant>,
     spent: Spent,
     spinning_since: Option<Instant>,
+    turns: u32,
     end: Option<End>,
     overslept: Option<Duration>,
 }
@@ -97,6 +101,7 @@ impl<'a> Wait<'a> {
             next_look: None,
             spent: Spent::default(),
             spinning_since: None,
+            turns: 0,
             end: None,
             overslept: None,
         }
@@ -124,6 +129,15 @@ impl<'a> Wait<'a> {
         flags: PollFlags,
         deadline: Option<Deadline>,
     ) -> Result<bool, LinkError> {
+        if self.spinning_since.is_some() {
+            self.turns += 1;
+            if self.turns < TURNS_A_LOOK {
+                self.fate.check()?;
+                std::hint::spin_loop();
+                return Ok(true);
+            }
+            self.turns = 0;
+        }
         let now = Instant::now();
         let start = *self.start.get_or_insert(now);
         let (from, until) = match (self.strategy, self.way) {

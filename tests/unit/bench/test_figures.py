@@ -37,6 +37,21 @@ PEER = {
     "machine": MACHINE,
 }
 
+WAITS = {
+    "bench": "waits",
+    "size": 20480,
+    "wait": "adaptive",
+    "checksum": True,
+    "compute_us": 3000,
+    "busy": True,
+    "pairs": 9,
+    "beyond_us": 60.0,
+    "beyond_us_low": 50.0,
+    "beyond_us_high": 80.0,
+    "reference_us": 40.0,
+    "machine": MACHINE,
+}
+
 
 def _file(folder: Path, *lines: object) -> Path:
     path = folder / "results.jsonl"
@@ -77,6 +92,20 @@ def test_a_skipped_peer_keeps_its_reason(tmp_path):
     assert figures.read_results(_file(tmp_path, PEER, skipped)).skipped == {
         "MLX ring": "not installed"
     }
+
+
+def test_a_line_of_hops_with_computing_gives_the_link_and_its_reference(tmp_path):
+    read = figures.read_results(_file(tmp_path, WAITS)).figures
+    assert {key.label for key in read} == {
+        "stagelink, adaptive, CRC, 3 ms between, busy cores",
+        "C, block, CRC, 3 ms between, busy cores",
+    }
+
+
+def test_hops_with_computing_are_no_floor_for_those_without(tmp_path):
+    spinning = WAITS | {"wait": "spin", "checksum": False}
+    read = figures.read_results(_file(tmp_path, spinning)).figures
+    assert not any(key.is_floor for key in read)
 
 
 def test_one_machine_in_many_lines_is_listed_once(tmp_path):
