@@ -98,8 +98,8 @@ def test_rows_come_back_byte_for_byte_through_two_other_processes(
     assert ring.exchange(number, out, back) == 256
     assert (out == back).all()
     figures = ring.figures()
-    assert figures["next_1"]["bytes_sent"] == out.nbytes + 32
-    assert figures["previous_2"]["bytes_received"] == out.nbytes + 32
+    assert figures["next_bulk_1"]["bytes_sent"] == out.nbytes + 32
+    assert figures["previous_bulk_2"]["bytes_received"] == out.nbytes + 32
     ring.close()
 
 

@@ -6,11 +6,10 @@ It is the last rank, on plain sockets, without an engine; it says nothing about 
 from __future__ import annotations
 
 import select
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tests.support.second_reader.handshake import CONTROL, RING
+from tests.support.second_reader.handshake import CONTROL
 from tests.support.second_reader.link import rows_due
 from tests.support.second_reader.plan import Streams, parse_plan
 from tests.support.second_reader.wire import Refusal
@@ -73,16 +72,8 @@ class SecondFollower(Peer):
         control.send("describe", self.stage.describe(*self.address))
         roster, _ = control.receive_kind("roster")
         after = (rank + 1) % world
-        accepted: list[Line] = []
-        accepting = threading.Thread(target=self._accept, args=(RING, rank - 1, accepted.append))
-        accepting.start()
         address = (roster["addresses"][after], roster["ports"][after])
-        self.outgoing = self._dial(address, RING, after)
-        accepting.join(SECONDS)
-        (self._incoming,) = accepted
-        self._listener.close()
-        self.outgoing.end = self._link_end("ring_connector", after)
-        self._incoming.end = self._link_end("ring_acceptor", rank - 1)
+        self._close_ring(address, after, rank - 1)
         control.send("ready", prefix(2) + rank.to_bytes(4, "little") + bytes(28))
         control.receive_kind("open")
 
@@ -123,18 +114,9 @@ class SecondFollower(Peer):
 
     def _serve_round(self, number: int, plan: Plan) -> None:
         """Rows in, a credit back, the rows that return out."""
-        incoming, outgoing = self._incoming.end, self.outgoing.end
-        if incoming is None or outgoing is None:
-            raise RuntimeError("the handshake comes first")
-        incoming.expect_rows(number, *rows_due(plan, self.stage.shape, returning=False))
-        self._wait([self._incoming])
-        _, _, rows = self._incoming.receive()
-        self._incoming.send("credit", count=1)
+        rows = self._receive_rows(number, *rows_due(plan, self.stage.shape, returning=False))
         row = self.stage.width * 4
         back = b"".join(rows[at * row : (at + 1) * row] for at in plan.returned_offsets)
         sent, count, back = self._change(number, len(plan.returned_offsets), back)
-        while outgoing.credits == 0:
-            self._wait([self.outgoing])
-            self.outgoing.receive()
-        self.outgoing.send("rows", back, count=count, sequence=sent)
+        self._send_rows(sent, count, back)
         self.rounds.append(number)

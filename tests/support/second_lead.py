@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 from typing import Any
 
-from tests.support.second_reader.handshake import CONTROL, RING
+from tests.support.second_reader.handshake import CONTROL
 from tests.support.second_reader.link import rows_due
 from tests.support.second_reader.messages import check_layout, parse_describe
 from tests.support.second_reader.plan import parse_plan
 from tests.support.second_reader.wire import NUMBERED_BY_ROUND, Refusal
-from tests.support.second_stage import SECONDS, Line, Peer, Stage, prefix
+from tests.support.second_stage import Line, Peer, Stage, prefix
 
 OPEN, CONTINUE, CLOSE = 1, 2, 3
 
@@ -42,8 +41,6 @@ class SecondLead(Peer):
     def __init__(self, stage: Stage, **settings: Any) -> None:
         super().__init__(stage, launch_id=secrets.token_bytes(16), **settings)
         self.control: Line
-        self.outgoing: Line
-        self.incoming: Line
         self.described: dict[str, Any] = {}
         self.round = 0
 
@@ -57,14 +54,7 @@ class SecondLead(Peer):
         own = parse_describe(self.stage.describe(*self.address))
         check_layout([own, parse_describe(payload)])
         self.control.send("roster", self._roster(own, self.described))
-        accepting = threading.Thread(target=self._accept, args=(RING, 1, accepted.append))
-        accepting.start()
-        self.outgoing = self._dial((self.described["address"], self.described["port"]), RING, 1)
-        accepting.join(SECONDS)
-        self.incoming = accepted.pop()
-        self._listener.close()
-        self.outgoing.end = self._link_end("ring_connector", 1)
-        self.incoming.end = self._link_end("ring_acceptor", 1)
+        self._close_ring((self.described["address"], self.described["port"]), 1, 1)
         self.control.receive_kind("ready")
         timers = keepalive_ms.to_bytes(4, "little") + silent_intervals.to_bytes(4, "little")
         self.control.send("open", (1).to_bytes(8, "little") + timers + bytes(16))
@@ -92,16 +82,8 @@ class SecondLead(Peer):
         number = self.send_plan(payload)
         due = parse_plan(payload, self.stage.setting(1))
         count, _ = rows_due(due, self.stage.shape, returning=False)
-        self.outgoing.send("rows", rows, count=count, sequence=number)
-        if self.incoming.end is None:
-            raise RuntimeError("the handshake comes first")
-        returned = rows_due(due, self.stage.shape, returning=True)
-        self.incoming.end.expect_rows(number, *returned)
-        _, _, back = self.incoming.receive()
-        self.incoming.send("credit", count=1)
-        # Every round gives the one buffer back before the next needs it.
-        self.outgoing.receive()
-        return back
+        self._send_rows(number, count, rows)
+        return self._receive_rows(number, *rows_due(due, self.stage.shape, returning=True))
 
     def say_bye(self) -> None:
         """The orderly end: on every link; then the follower's answer, or its close."""

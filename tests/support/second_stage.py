@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import select
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from tests.support.second_reader.codes import NUMBERS
-from tests.support.second_reader.handshake import Acceptor, Connector, End, Identity
-from tests.support.second_reader.link import LinkEnd, RowsShape
+from tests.support.second_reader.handshake import RING, Acceptor, Connector, End, Identity
+from tests.support.second_reader.link import LinkEnd, RowsShape, is_bulk
 from tests.support.second_reader.messages import Setting
 from tests.support.second_reader.seal import PSK, Direction, wire_bytes
 from tests.support.second_reader.wire import (
@@ -97,6 +99,7 @@ class Line:
 
     def __init__(self, connection: socket.socket, *, checksum: bool) -> None:
         self.socket = connection
+        self.lane = 0
         self.end: LinkEnd | None = None
         self._checksum = checksum
         self._sequence = 2
@@ -217,12 +220,13 @@ class Peer:
             line.socket.close()
         self._listener.close()
 
-    def _end(self, link: int, peer_rank: int) -> End:
+    def _end(self, link: int, peer_rank: int, lane: int = 0) -> End:
         own = Identity(
             rank=self.stage.rank,
             peer_rank=peer_rank,
             world=self.stage.world,
             link=link,
+            lane=lane,
             launch_id=self._launch_id,
             fingerprint=self._fingerprint,
             options=0 if self._checksum else 1,
@@ -234,10 +238,11 @@ class Peer:
         self._lines.append(Line(connection, checksum=self._checksum))
         return self._lines[-1]
 
-    def _dial(self, address: tuple[str, int], link: int, peer_rank: int) -> Line:
+    def _dial(self, address: tuple[str, int], link: int, peer_rank: int, *, lane: int = 0) -> Line:
         """Connect, again and again until the deadline, and shake hands."""
         line = self._line(_connect(address, time.monotonic() + SECONDS))
-        connector = Connector(self._end(link, peer_rank))
+        line.lane = lane
+        connector = Connector(self._end(link, peer_rank, lane))
         line.socket.sendall(connector.hello)
         line.socket.sendall(connector.challenged(line.read()))
         try:
@@ -256,17 +261,82 @@ class Peer:
         acceptor = Acceptor(self._end(link, peer_rank))
         line.socket.sendall(acceptor.greeted(line.read()))
         acceptor.proved(line.read())
-        acceptor.check()
+        line.lane = acceptor.check().lane
         line.socket.sendall(acceptor.welcome())
         self._seal(line, acceptor, "a2c", "c2a")
         told(line)
+
+    def _close_ring(self, next_address: tuple[str, int], after: int, before: int) -> None:
+        """Step 5 of section 5: both lanes to the next rank, both from the one before, in any order.
+
+        They are `outgoing` and `incoming`, lane by lane.
+        """
+        accepted: list[Line] = []
+
+        def accept() -> None:
+            for _ in range(2):
+                self._accept(RING, before, accepted.append)
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        self.outgoing_lanes = [self._dial(next_address, RING, after, lane=lane) for lane in (0, 1)]
+        accepting.join(SECONDS)
+        self.incoming_lanes = sorted(accepted, key=lambda line: line.lane)
+        self._listener.close()
+        for line in self.outgoing_lanes:
+            line.end = self._link_end("ring_connector", after, line.lane)
+        for line in self.incoming_lanes:
+            line.end = self._link_end("ring_acceptor", before, line.lane)
+
+    @property
+    def outgoing(self) -> Line:
+        """The row lane to the next rank."""
+        return self.outgoing_lanes[0]
+
+    @property
+    def incoming(self) -> Line:
+        """The row lane from the rank before."""
+        return self.incoming_lanes[0]
+
+    def _receive_rows(self, number: int, count: int, payload_bytes: int) -> bytes:
+        """One round's rows, on the lane that their size says (6.6)."""
+        line = self.incoming_lanes[is_bulk(payload_bytes)]
+        if line.end is None:
+            raise RuntimeError("the handshake comes first")
+        line.end.expect_rows(number, count, payload_bytes)
+        # On the bulk lane a credit is a buffer that is posted, on the row lane one that is free.
+        if line.lane:
+            line.send("credit", count=1)
+        self._wait([line])
+        _, _, rows = line.receive()
+        if not line.lane:
+            line.send("credit", count=1)
+        return rows
+
+    def _send_rows(self, number: int, count: int, rows: bytes) -> None:
+        """One round's rows, once there is a credit for them."""
+        line = self.outgoing_lanes[is_bulk(len(rows))]
+        if line.end is None:
+            raise RuntimeError("the handshake comes first")
+        while line.end.credits == 0:
+            self._wait([line])
+            line.receive()
+        line.send("rows", rows, count=count, sequence=number)
+
+    def _wait(self, lines: list[Line]) -> list[Line]:
+        """Until one of the lines can be read."""
+        sockets = [line.socket for line in lines]
+        readable, _, _ = select.select(sockets, [], [], SECONDS)
+        if not readable:
+            raise Refusal("deadline")
+        return [line for line in lines if line.socket in readable]
 
     def _seal(self, line: Line, end: Connector | Acceptor, leaving: str, arriving: str) -> None:
         if self._suite != PSK and end.proofs is not None:
             keys = [end.proofs.traffic(direction) for direction in (leaving, arriving)]
             line.seal(self._suite, *keys)
 
-    def _link_end(self, name: str, peer: int) -> LinkEnd:
+    def _link_end(self, name: str, peer: int, lane: int = 0) -> LinkEnd:
         return LinkEnd(
             name,
             "linked",
@@ -274,6 +344,7 @@ class Peer:
             own_rank=self.stage.rank,
             checksum=self._checksum and self._suite == PSK,
             buffers=self.stage.buffers,
+            lane=lane,
         )
 
 

@@ -128,7 +128,7 @@ impl Reception {
     /// Accept and read what there is; `place` says what to do with who proves the key.
     pub(crate) fn advance<'a>(
         &mut self,
-        mut place: impl FnMut(Link, u32) -> Place<'a>,
+        mut place: impl FnMut(Link, u8, u32) -> Place<'a>,
         mut arrived: impl FnMut(Arrival),
     ) {
         self.accept_waiting();
@@ -148,7 +148,7 @@ impl Reception {
     pub(crate) fn dismiss(&mut self, why: &LinkError) {
         let limit = Deadline::after(DISMISS_LIMIT);
         loop {
-            self.advance(|_, _| Place::Gone(why), drop);
+            self.advance(|_, _, _| Place::Gone(why), drop);
             let speaking = self.pending.iter().flatten().filter(|one| !one.is_silent());
             let mut fds: Vec<_> = speaking.map(|one| PollFd::new(&one.socket, READ)).collect();
             if fds.is_empty() || limit.is_over() || poll(&mut fds, limit.slice()).is_err() {
@@ -224,7 +224,7 @@ impl Pending {
     fn advance<'a>(
         mut self,
         strangers: &mut Strangers,
-        place: &mut impl FnMut(Link, u32) -> Place<'a>,
+        place: &mut impl FnMut(Link, u8, u32) -> Place<'a>,
     ) -> Next {
         if let Stage::Refusing { .. } = self.stage {
             return self.hear_fate();
@@ -263,7 +263,7 @@ impl Pending {
 
     fn judge<'a>(
         mut self,
-        place: &mut impl FnMut(Link, u32) -> Place<'a>,
+        place: &mut impl FnMut(Link, u8, u32) -> Place<'a>,
     ) -> Result<Next, ProtocolError> {
         match self.stage {
             Stage::Hello(acceptor) => {
@@ -285,8 +285,9 @@ impl Pending {
                 let mut proof = [0; PROOF_FRAME];
                 proof.copy_from_slice(&self.bytes[..PROOF_FRAME]);
                 let verified = greeted.proof(&proof).map_err(|stranger| stranger.0)?;
-                let (link, rank) = (verified.peer().link, verified.peer().rank);
-                let is_free = match place(link, rank) {
+                let peer = verified.peer();
+                let (link, lane, rank) = (peer.link, peer.lane, peer.rank);
+                let is_free = match place(link, lane, rank) {
                     Place::Free => true,
                     Place::Taken => false,
                     Place::Gone(why) => {

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -31,9 +31,15 @@ use crate::dial::Dial;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::incoming::Incoming;
 use crate::members::Member;
+use crate::outgoing::Outgoing;
 use crate::seal::Seals;
 use crate::socket::{READ, Socket, poll};
 use crate::wait::Interrupt;
+
+/// The lanes of a boundary link (docs/protocol.md 2).
+pub(crate) const ROW_LANE: u8 = 0;
+/// The other lane.
+pub(crate) const BULK_LANE: u8 = 1;
 
 /// How much later than its own deadline a linked follower gives up, so that the lead, which knows
 /// who is missing, speaks first.
@@ -139,10 +145,10 @@ impl Boot<'_> {
 
     fn receive_arrivals(&self, reception: &mut Reception) -> Result<(), LinkError> {
         let mut refusals = Vec::new();
-        let place = |link, rank| {
+        let place = |link, lane, rank| {
             let is_free = match link {
                 Link::Control => self.shared.star().link(rank).is_none(),
-                Link::Ring => self.incoming_is_free(),
+                Link::Ring => self.incoming_is_free(lane),
             };
             if is_free { Place::Free } else { Place::Taken }
         };
@@ -175,8 +181,15 @@ impl Boot<'_> {
         let address = socket.peer();
         let made = self.linked_socket(socket, linked, Role::Acceptor);
         if linked.peer.link == Link::Ring {
-            let incoming = Incoming::new(made, self.own.buffers);
-            if let Ok(mut place) = self.shared.incoming.lock() {
+            let (place, incoming) = if linked.peer.lane == ROW_LANE {
+                let incoming = Incoming::new(made, self.own.buffers);
+                (&self.shared.incoming, incoming)
+            } else {
+                let untold = Arc::clone(&self.shared.bulk_in.untold);
+                let incoming = Incoming::bulk(made, self.own.buffers, untold);
+                (&self.shared.bulk_in.link, incoming)
+            };
+            if let Ok(mut place) = place.lock() {
                 *place = Some(incoming);
             }
             return;
@@ -313,16 +326,24 @@ impl Boot<'_> {
         (self.own.rank + 1) % self.own.world
     }
 
-    fn incoming_is_free(&self) -> bool {
-        self.shared.incoming.lock().is_ok_and(|link| link.is_none())
+    fn incoming_is_free(&self, lane: u8) -> bool {
+        let link = if lane == ROW_LANE {
+            &self.shared.incoming
+        } else {
+            &self.shared.bulk_in.link
+        };
+        link.lock().is_ok_and(|link| link.is_none())
     }
 
+    /// A lane to the next rank is still to be made.
     pub(crate) fn outgoing_is_free(&self) -> bool {
-        self.shared.outgoing.lock().is_ok_and(|link| link.is_none())
+        let is_free = |link: &Mutex<Option<Outgoing>>| link.lock().is_ok_and(|link| link.is_none());
+        is_free(&self.shared.outgoing) || is_free(&self.shared.bulk_out.link)
     }
 
     fn is_ring_complete(&self) -> bool {
-        !self.incoming_is_free() && !self.outgoing_is_free()
+        let is_coming = self.incoming_is_free(ROW_LANE) || self.incoming_is_free(BULK_LANE);
+        !is_coming && !self.outgoing_is_free()
     }
 }
 

@@ -11,7 +11,7 @@ use stagelink_proto::hello::{Link, Role};
 use stagelink_proto::limits;
 use stagelink_proto::proof::TrafficKey;
 
-use crate::boot::{Boot, own_fault};
+use crate::boot::{BULK_LANE, Boot, ROW_LANE, own_fault};
 use crate::control_link::ControlLink;
 use crate::deadline::Deadline;
 use crate::dial::{Dial, never_answered};
@@ -62,8 +62,12 @@ impl Boot<'_> {
         Ok(linked.launch_id)
     }
 
-    /// The next rank, whose address is known by now.
+    /// A lane to the next rank, whose address is known by now; the row lane first.
     pub(crate) fn dial_next(&self, launch_id: [u8; 16]) -> Result<Dial, LinkError> {
+        self.dial_lane(launch_id, ROW_LANE)
+    }
+
+    fn dial_lane(&self, launch_id: [u8; 16], lane: u8) -> Result<Dial, LinkError> {
         let rank = self.next_rank();
         let address = self
             .shared
@@ -79,7 +83,8 @@ impl Boot<'_> {
                 "in the roster",
             ))
         })?;
-        let settings = self.settings(launch_id, self.rows_bytes_max());
+        let mut settings = self.settings(launch_id, self.rows_bytes_max());
+        settings.lane = lane;
         Ok(Dial::new(
             address,
             self.secret.clone(),
@@ -98,8 +103,16 @@ impl Boot<'_> {
             Ok(None) => Ok(()),
             Ok(Some((linked, socket))) => {
                 let made = self.linked_socket(socket, &linked, Role::Connector);
-                let link = Outgoing::new(made, self.own.buffers);
-                if let Ok(mut place) = self.shared.outgoing.lock() {
+                let is_first = linked.peer.lane == ROW_LANE;
+                let (place, link) = if is_first {
+                    *dial = self.dial_lane(linked.launch_id, BULK_LANE)?;
+                    let link = Outgoing::new(made, self.own.buffers);
+                    (&self.shared.outgoing, link)
+                } else {
+                    let link = Outgoing::bulk(made, self.own.buffers);
+                    (&self.shared.bulk_out.link, link)
+                };
+                if let Ok(mut place) = place.lock() {
                     *place = Some(link);
                 }
                 Ok(())

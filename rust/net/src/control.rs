@@ -11,8 +11,11 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use stagelink_proto::Refusal;
 use stagelink_proto::describe::Description;
+use stagelink_proto::rows::Boundary;
 
 use crate::activity::{Activity, describe};
+use crate::bulk_in::BulkIn;
+use crate::bulk_out::BulkOut;
 use crate::control_link::Reading;
 use crate::deadline::Clock;
 use crate::error::{Kind as ErrorKind, LinkError};
@@ -21,6 +24,7 @@ use crate::incoming::Incoming;
 use crate::members::Members;
 use crate::outgoing::Outgoing;
 use crate::plans::PlanQueue;
+use crate::slots::Completions;
 use crate::socket::{READ, Socket, WRITE, is_ready, poll};
 use crate::star::{Fault, LinkFault, Star};
 use crate::telling::{broken, from_message, spread};
@@ -37,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) plans: PlanQueue,
     pub(crate) outgoing: Mutex<Option<Outgoing>>,
     pub(crate) incoming: Mutex<Option<Incoming>>,
+    pub(crate) bulk_out: BulkOut,
+    pub(crate) bulk_in: BulkIn,
     /// Gets the control thread out of its poll.
     pub(crate) kick: Wake,
     /// Gets the main thread out of a wait for a boot message or a bye.
@@ -53,6 +59,16 @@ impl Shared {
         interval: Duration,
         silent_intervals: u32,
     ) -> std::io::Result<Self> {
+        let completions = Arc::new(Completions::new()?);
+        let boundary = if own.rank == 0 {
+            Boundary::Return
+        } else {
+            Boundary::Forward
+        };
+        let format = own.rows_format();
+        let (buffers, rows_max) = (own.buffers, own.rows_max);
+        let bulk_out = BulkOut::new(buffers, Arc::clone(&completions))?;
+        let bulk_in = BulkIn::new(buffers, format, boundary, rows_max, completions)?;
         Ok(Self {
             rank: own.rank,
             world: own.world,
@@ -62,6 +78,8 @@ impl Shared {
             plans: PlanQueue::new()?,
             outgoing: Mutex::new(None),
             incoming: Mutex::new(None),
+            bulk_out,
+            bulk_in,
             kick: Wake::new()?,
             news: Wake::new()?,
             members: Mutex::new(Members::default()),
@@ -89,10 +107,24 @@ impl Shared {
         describe(doing.phase, doing.round)
     }
 
-    /// Ask the control thread to end; it still tells a fate that is set.
+    /// Ask the threads to end; the control thread still tells a fate that is set.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.kick.set();
+        self.bulk_in.wake();
+        self.bulk_out.wake();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_rank(&self) -> u32 {
+        (self.rank + 1) % self.world
+    }
+
+    pub(crate) fn previous_rank(&self) -> u32 {
+        (self.rank + self.world - 1) % self.world
     }
 
     /// Put a fault into words and make it the ring's fate.

@@ -16,6 +16,7 @@ use stagelink_proto::progress::Phase;
 
 use crate::boot::own_fault;
 use crate::boundary::Trouble;
+use crate::control::Shared;
 use crate::deadline::Deadline;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::ring::Ring;
@@ -29,11 +30,7 @@ const TOLD_LIMIT: Duration = Duration::from_millis(400);
 impl Ring {
     /// End the ring for every rank, this rank being to blame; returns when they have been told.
     pub fn fail(&self, refusal: Refusal, text: &str) {
-        let name = self.shared.name(self.rank());
-        let kind = crate::error::kind_of(refusal);
-        let error = LinkError::new(kind, refusal, format!("{name}: {text}")).by(self.rank());
-        self.shared.fate.set(error);
-        self.shared.fate.wait_told(Deadline::after(TOLD_LIMIT));
+        self.shared.fail(refusal, text);
     }
 
     /// Errors: the ring's fate, once there is one; for who makes no other call for a while.
@@ -101,10 +98,44 @@ impl Ring {
             // It holds no lock and waits for nobody, so it ends within its poll's slice.
             let _ = thread.join();
         }
+        self.end_bulk();
     }
 
     fn lock_control(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn trouble(
+        &self,
+        trouble: Trouble,
+        peer: u32,
+        phase: Phase,
+        round: u64,
+    ) -> LinkError {
+        self.shared.trouble(trouble, peer, phase, round)
+    }
+
+    pub(crate) fn condemn(&self, error: LinkError) -> LinkError {
+        self.shared.condemn_with(error)
+    }
+
+    pub(crate) fn ended(&self, error: LinkError) -> LinkError {
+        self.shared.ended(error)
+    }
+
+    pub(crate) fn told(&self, error: LinkError) -> LinkError {
+        self.shared.told(error)
+    }
+}
+
+impl Shared {
+    /// End the ring for every rank, this rank being to blame; returns when they have been told.
+    pub(crate) fn fail(&self, refusal: Refusal, text: &str) {
+        let name = self.name(self.rank);
+        let kind = crate::error::kind_of(refusal);
+        let error = LinkError::new(kind, refusal, format!("{name}: {text}")).by(self.rank);
+        self.fate.set(error);
+        self.fate.wait_told(Deadline::after(TOLD_LIMIT));
     }
 
     pub(crate) fn trouble(
@@ -120,7 +151,7 @@ impl Ring {
         } else {
             "receive rows"
         };
-        let name = self.shared.name(peer);
+        let name = self.name(peer);
         let patience = Deadline::after(limits::FATE_WAIT);
         let error = match trouble {
             Trouble::Ended(error) => return self.ended(error),
@@ -130,7 +161,7 @@ impl Ring {
             }
             Trouble::Torn(error) => return self.told(error),
             Trouble::Own(error) => return own_fault(&error).during(operation),
-            Trouble::Fate(payload) => match FateMessage::parse(&payload, self.world()) {
+            Trouble::Fate(payload) => match FateMessage::parse(&payload, self.world) {
                 Ok(fate) => from_message(&fate),
                 Err(error) => broken(&name, peer, &error, &format!("while {what}")),
             },
@@ -151,16 +182,16 @@ impl Ring {
                 let text = format!("{name}: {how} while {what}");
                 let error = LinkError::new(ErrorKind::PeerLost, Refusal::PeerLost, text).by(peer);
                 // Its control link tells the lead more than its boundary link tells us.
-                let settled = self.shared.fate.settle(error.during(operation), patience);
+                let settled = self.fate.settle(error.during(operation), patience);
                 return self.told(settled);
             }
         };
-        self.condemn(error.during(operation))
+        self.condemn_with(error.during(operation))
     }
 
     /// Make `error` the ring's fate unless there is one, and return the one there is.
-    pub(crate) fn condemn(&self, error: LinkError) -> LinkError {
-        let first = self.shared.fate.set(error).clone();
+    pub(crate) fn condemn_with(&self, error: LinkError) -> LinkError {
+        let first = self.fate.set(error).clone();
         self.told(first)
     }
 
@@ -175,7 +206,7 @@ impl Ring {
 
     /// The other ranks are told before the caller learns of the fate and maybe exits.
     pub(crate) fn told(&self, error: LinkError) -> LinkError {
-        self.shared.fate.wait_told(Deadline::after(TOLD_LIMIT));
+        self.fate.wait_told(Deadline::after(TOLD_LIMIT));
         error
     }
 }

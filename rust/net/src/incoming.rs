@@ -5,6 +5,8 @@
 mod sealed;
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use stagelink_proto::conversation::{Conversation, LinkEnd};
@@ -18,10 +20,13 @@ use crate::boundary::{Trouble, say};
 use crate::connection::{LinkFigures, LinkedSocket};
 use crate::deadline::Deadline;
 use crate::habits::Habits;
-use crate::lent::{Lent, LentMut};
+use crate::lent::{Lent, LentMut, RunningChecksum};
 use crate::seal::{Seals, scratch};
 use crate::socket::{READ, Socket};
 use crate::wait::Wait;
+
+/// Most payload bytes of one read, so that they are summed up while they lie in the cache.
+const PART_BYTES: usize = 512 << 10;
 
 /// The largest frame against the rows' direction: a fate, sealed.
 const WORD_BYTES: usize =
@@ -41,6 +46,8 @@ pub(crate) struct Incoming {
     scratch: Vec<u8>,
     /// The frame that is sent against the rows' direction.
     word: Vec<u8>,
+    /// On the bulk lane: buffers that were posted and that the previous rank is not told of.
+    untold: Option<Arc<AtomicU32>>,
 }
 
 impl Incoming {
@@ -56,6 +63,17 @@ impl Incoming {
             word: Vec::with_capacity(WORD_BYTES),
             seals: linked.seals,
             socket: linked.socket,
+            untold: None,
+        }
+    }
+
+    /// The bulk lane of a link, where credits are the buffers that `untold` counts.
+    pub(crate) fn bulk(linked: LinkedSocket, buffers: u16, untold: Arc<AtomicU32>) -> Self {
+        Self {
+            conversation: Conversation::new(LinkEnd::BulkAcceptor),
+            buffers: Buffers::none_posted(buffers),
+            untold: Some(untold),
+            ..Self::new(linked, buffers)
         }
     }
 
@@ -76,7 +94,11 @@ impl Incoming {
         rows: &mut LentMut<'_>,
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
-        self.return_credits()?;
+        if self.untold.is_some() {
+            self.tell_posted()?;
+        } else {
+            self.return_credits()?;
+        }
         let mut head = [0_u8; limits::HEADER_BYTES];
         self.habits.begin(frame.count, wait);
         let result = if self.seals.is_some() {
@@ -92,7 +114,16 @@ impl Incoming {
 
     /// Tell the previous rank which of this rank's buffers are free again.
     pub(crate) fn return_credits(&mut self) -> Result<(), Trouble> {
-        let owed = self.buffers.taken();
+        self.give_credits(self.buffers.taken())
+    }
+
+    /// Tell the previous rank which buffers have been posted on the bulk lane.
+    pub(crate) fn tell_posted(&mut self) -> Result<(), Trouble> {
+        let posted = self.untold.as_ref().map(|it| it.swap(0, Ordering::AcqRel));
+        self.give_credits(posted.unwrap_or(0))
+    }
+
+    fn give_credits(&mut self, owed: u32) -> Result<(), Trouble> {
         if owed == 0 {
             return Ok(());
         }
@@ -148,11 +179,14 @@ impl Incoming {
         rows: &mut LentMut<'_>,
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
-        let mut filled = 0;
+        let mut filled = 0_usize;
         let mut header = None;
         let mut limit: Option<(Deadline, Deadline)> = None;
+        let mut running = RunningChecksum::new();
         loop {
-            match rows.receive(self.socket.as_fd(), head, frame.memory_bytes(), filled) {
+            let body = filled.saturating_sub(head.len());
+            let part = frame.memory_bytes().min(body + PART_BYTES);
+            match rows.receive(self.socket.as_fd(), head, part, filled) {
                 Ok(0) => return Err(Trouble::Lost),
                 Ok(count) => {
                     if filled == 0 {
@@ -172,14 +206,20 @@ impl Incoming {
                 let parsed = self.take_header(frame, head, rows, filled, wait)?;
                 header = Some(parsed);
             }
-            if let Some(header) = header.filter(|_| filled == head.len() + frame.memory_bytes()) {
-                let checksummed = header.checksummed;
-                let computed = if checksummed {
-                    rows.checksum(frame.memory_bytes())
-                } else {
-                    0
-                };
-                return header.check_payload(computed).map_err(Trouble::Broken);
+            if let Some(header) = header {
+                let body = filled - head.len();
+                // A small frame is summed up at once; of a large one each part when it has come.
+                if header.checksummed && running.summed() + PART_BYTES <= body {
+                    running.sum_to(rows, body);
+                }
+                if body == frame.memory_bytes() {
+                    let computed = if header.checksummed {
+                        running.whole(rows, body)
+                    } else {
+                        0
+                    };
+                    return header.check_payload(computed).map_err(Trouble::Broken);
+                }
             }
             let whole = limits::payload_limit(frame.payload_bytes);
             let first = limit.map_or_else(|| Deadline::after(whole), |(whole, _)| whole);
@@ -188,10 +228,11 @@ impl Incoming {
     }
 
     fn wait_for_more(
-        &self,
+        &mut self,
         limit: Option<(Deadline, Deadline)>,
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
+        self.tell_posted()?;
         let fd = self.socket.as_fd();
         let Some((whole, stall)) = limit else {
             return wait.again(fd, READ).map_err(Trouble::Ended);

@@ -107,11 +107,14 @@ impl Ring {
                 .wait_told(Deadline::after(Duration::from_secs(1)));
         })?;
         let (bounds, capacity, in_flight) = limits_of(&own, agreed.layout.as_ref());
+        let bulk = crate::posted::spawn(&shared).map_err(no_resources)?;
         Ok(Self {
             control: Mutex::new(Some(thread)),
+            bulk: Mutex::new(bulk),
             terms: Terms {
                 launch_id: agreed.launch_id,
                 strategy: settings.strategy,
+                checksums: settings.checksums && !settings.suite.is_sealed(),
                 keepalive: settings.keepalive,
                 silent_intervals: settings.silent_intervals,
                 format: own.rows_format(),

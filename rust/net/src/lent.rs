@@ -79,7 +79,7 @@ impl<'a> Lent<'a> {
     pub(crate) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let offset = offset.min(self.len);
         let len = into.len().min(self.len - offset);
-        // SAFETY: `offset + len` bytes are lent, and `into` is borrowed exclusively, so both are apart.
+        // SAFETY: `offset + len` bytes are lent; `into` is borrowed exclusively, so both are apart.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), len) };
         len
     }
@@ -182,6 +182,51 @@ impl<'a> LentMut<'a> {
             // SAFETY: `message` points at `parts`, and they at memory that lives for this call.
             unsafe { libc::recvmsg(fd, message, FLAGS) }
         })
+    }
+}
+
+/// CRC-32C of lent memory, part by part as it arrives.
+#[derive(Debug)]
+pub(crate) struct RunningChecksum {
+    digest: crc_fast::Digest,
+    summed: usize,
+}
+
+impl RunningChecksum {
+    pub(crate) fn new() -> Self {
+        Self {
+            digest: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi),
+            summed: 0,
+        }
+    }
+
+    /// Bytes that are summed up.
+    pub(crate) fn summed(&self) -> usize {
+        self.summed
+    }
+
+    /// The checksum of the first `bytes`, as far as they are not summed up in one pass.
+    pub(crate) fn whole(mut self, rows: &LentMut<'_>, bytes: usize) -> u32 {
+        if self.summed == 0 {
+            return rows.checksum(bytes);
+        }
+        self.sum_to(rows, bytes);
+        // The algorithm is 32 bits wide.
+        u32::try_from(self.digest.finalize()).unwrap_or(0)
+    }
+
+    /// Go on up to byte `end`, at most to the end of what is lent.
+    pub(crate) fn sum_to(&mut self, rows: &LentMut<'_>, end: usize) {
+        let end = end.min(rows.len);
+        if end > self.summed {
+            // SAFETY: the lender keeps these bytes mapped, and they lie inside what is lent. The
+            // slice lives for this read only; a lender that writes meanwhile spoils the checksum.
+            let part = unsafe {
+                std::slice::from_raw_parts(rows.start.add(self.summed), end - self.summed)
+            };
+            self.digest.update(part);
+            self.summed = end;
+        }
     }
 }
 

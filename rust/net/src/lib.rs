@@ -1,10 +1,11 @@
 //! Sockets, threads and memory of a stagelink ring: waits and sends what stagelink-proto decides.
 //! It knows no Python, no model and no engine.
 //!
-//! Two threads of a process use this crate. The calling thread joins the ring, sends plans, and
-//! moves rows by driving the boundary sockets itself; it waits for its neighbours' rows, for plans,
-//! and for signals of its caller. The control thread hears every control link, sends keep-alives,
-//! judges who is silent or stuck, and tells the ring's fate; it waits for no peer at all.
+//! Four threads of a process use this crate. The calling thread joins the ring, sends plans, and
+//! moves the rows of the row lane by driving its sockets itself; it waits for its neighbours' rows,
+//! for plans, and for signals of its caller. The control thread hears every control link, sends
+//! keep-alives, judges who is silent or stuck, and tells the ring's fate; it waits for no peer at
+//! all. Two threads move the rows of the bulk lane between its sockets and posted buffers.
 
 mod accept;
 mod activity;
@@ -15,6 +16,8 @@ mod boot_dial;
 mod boot_faults;
 mod boundary;
 pub mod buffers;
+mod bulk_in;
+mod bulk_out;
 pub mod connection;
 mod control;
 mod control_link;
@@ -34,10 +37,12 @@ pub mod members;
 mod opening;
 mod outgoing;
 mod plans;
+pub mod posted;
 pub mod probe;
 pub mod ring;
 mod rounds;
 pub mod seal;
+mod slots;
 mod socket;
 mod star;
 mod strangers;

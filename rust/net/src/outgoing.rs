@@ -8,16 +8,21 @@ use rustix::io::Errno;
 use stagelink_proto::conversation::{Conversation, LinkEnd};
 use stagelink_proto::frame::{Header, Kind};
 use stagelink_proto::in_flight::Credits;
+use stagelink_proto::limits;
 use stagelink_proto::rows::ExpectedRows;
 use stagelink_proto::seal::Records;
 
 use crate::boundary::{Trouble, say, tear};
 use crate::connection::{Connection, Fill, LinkFigures, LinkedSocket};
+use crate::deadline::Deadline;
 use crate::habits::{CREDIT, Habits};
 use crate::lent::Lent;
 use crate::seal::scratch;
 use crate::socket::{READ, Socket, WRITE};
 use crate::wait::Wait;
+
+/// Bytes that the kernel may hold unsent on the bulk lane.
+const UNSENT_BYTES: u32 = 512 << 10;
 
 /// The link to the next rank, which this rank dialled.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(crate) struct Outgoing {
     habits: Habits,
     /// Where a record is sealed, so that the caller's rows stay as they are.
     scratch: Vec<u8>,
+    /// The bulk lane: its receiver has a buffer for every frame, and so reads in time.
+    is_bulk: bool,
 }
 
 impl Outgoing {
@@ -43,6 +50,19 @@ impl Outgoing {
             credits: Credits::new(buffers),
             is_inside_frame: false,
             habits: Habits::new(),
+            is_bulk: false,
+        }
+    }
+
+    /// The bulk lane of a link: no credit before the first credit frame.
+    pub(crate) fn bulk(linked: LinkedSocket, buffers: u16) -> Self {
+        // Without it the kernel only takes more at a time.
+        let _ = linked.socket.bound_unsent(UNSENT_BYTES);
+        Self {
+            conversation: Conversation::new(LinkEnd::BulkConnector),
+            credits: Credits::none_posted(buffers),
+            is_bulk: true,
+            ..Self::new(linked, buffers)
         }
     }
 
@@ -60,6 +80,23 @@ impl Outgoing {
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
         self.await_credit(wait)?;
+        let checksum = if self.checksums {
+            rows.checksum(frame.memory_bytes())
+        } else {
+            0
+        };
+        self.send_with(frame, rows, checksum, wait)
+    }
+
+    /// As [`Self::send`], with the checksum made beforehand.
+    pub(crate) fn send_with(
+        &mut self,
+        frame: ExpectedRows,
+        rows: Lent<'_>,
+        checksum: u32,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Trouble> {
+        self.await_credit(wait)?;
         let sequence = self
             .conversation
             .send(Kind::Rows, Some(frame.round))
@@ -71,17 +108,15 @@ impl Outgoing {
             count: frame.count,
             sequence,
             checksummed: self.checksums,
-            payload_checksum: if self.checksums {
-                rows.checksum(frame.memory_bytes())
-            } else {
-                0
-            },
+            payload_checksum: checksum,
         };
         self.credits.take().map_err(Trouble::Own)?;
+        let limit = limits::payload_limit(frame.payload_bytes);
+        let limit = self.is_bulk.then(|| Deadline::after(limit));
         let result = if self.connection.seals.is_some() {
-            self.write_sealed(&header, rows, wait)
+            self.write_sealed(&header, rows, limit, wait)
         } else {
-            self.write(&header.encode(), frame.memory_bytes(), rows, wait)
+            self.write(&header.encode(), frame.memory_bytes(), rows, limit, wait)
         };
         self.connection.figures.add_wait(wait.take_spent());
         result.map_err(tear)?;
@@ -109,22 +144,27 @@ impl Outgoing {
         head: &[u8],
         bytes: usize,
         rows: Lent<'_>,
+        limit: Option<Deadline>,
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
         let total = head.len() + bytes;
         let mut sent = 0;
+        let mut stall = limit.map(|whole| whole.or_sooner(limits::PAYLOAD_STALL_LIMIT));
         while sent < total {
             match rows.send(self.connection.as_fd(), head, bytes, sent) {
                 Ok(count) => {
                     sent += count;
                     self.connection.figures.bytes_sent += count as u64;
+                    stall = limit.map(|whole| whole.or_sooner(limits::PAYLOAD_STALL_LIMIT));
                 }
                 Err(Errno::INTR) => {}
-                // No limit of its own: the next rank reads when its engine is done, and who is
+                // No limit of its own on the row lane: the next rank reads when its engine is done, and who is
                 // alive and who progresses is judged on the control links.
                 Err(Errno::AGAIN) => {
-                    wait.again(self.connection.as_fd(), WRITE)
-                        .map_err(Trouble::Ended)?;
+                    let in_time = wait.until(self.connection.as_fd(), WRITE, stall);
+                    if let (false, Some(stall)) = (in_time.map_err(Trouble::Ended)?, stall) {
+                        return Err(Trouble::Late(stall.seconds()));
+                    }
                 }
                 Err(_) => {
                     // A peer that closes says why first; its word lies in the receive buffer.
@@ -141,6 +181,7 @@ impl Outgoing {
         &mut self,
         header: &Header,
         rows: Lent<'_>,
+        limit: Option<Deadline>,
         wait: &mut Wait<'_>,
     ) -> Result<(), Trouble> {
         let head = header.encode_sealed();
@@ -151,7 +192,8 @@ impl Outgoing {
             let made = seals
                 .sealer
                 .write(&head, records, index, rows, &mut scratch);
-            self.write(&scratch[..made.map_err(Trouble::Own)?], 0, rows, wait)
+            let made = made.map_err(Trouble::Own)?;
+            self.write(&scratch[..made], 0, rows, limit, wait)
         });
         self.scratch = scratch;
         result

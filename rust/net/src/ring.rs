@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use stagelink_proto::Refusal;
 use stagelink_proto::error::ProtocolError;
-use stagelink_proto::in_flight::InFlight;
 use stagelink_proto::limits;
 use stagelink_proto::plan::{Plan, PlanBounds};
 use stagelink_proto::progress::Phase;
@@ -24,7 +23,7 @@ use crate::lent::{Lent, LentMut};
 use crate::members::Member;
 use crate::outgoing::Outgoing;
 use crate::plans::{PLANS_QUEUED_MAX, Taken};
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, check_begun};
 use crate::socket::READ;
 use crate::telling::broken;
 use crate::wait::{Interrupt, Strategy, Wait};
@@ -47,6 +46,7 @@ pub struct PeerFigures {
 pub struct Ring {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) bulk: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) terms: Terms,
     pub(crate) rounds: Mutex<Rounds>,
     /// The process that made it; a forked child must not touch the links.
@@ -58,6 +58,8 @@ pub struct Ring {
 pub(crate) struct Terms {
     pub(crate) launch_id: [u8; 16],
     pub(crate) strategy: Strategy,
+    /// Rows frames carry checksums.
+    pub(crate) checksums: bool,
     pub(crate) keepalive: Duration,
     pub(crate) silent_intervals: u32,
     pub(crate) format: RowsFormat,
@@ -125,10 +127,11 @@ impl Ring {
             .frames(round, plan)
             .map_err(|error| own_fault(&error))?;
         if frames.is_some() {
+            let begun = rounds.back.len() + self.shared.bulk_in.due();
             rounds
                 .out
                 .check()
-                .and_then(|()| rounds.back.check())
+                .and_then(|()| check_begun(begun, rounds.out.most()))
                 .map_err(|e| own_fault(&e))?;
         }
         rounds
@@ -157,7 +160,10 @@ impl Ring {
                 "on the control link",
             ))
         })?;
-        rounds.begin(frames).map_err(|error| own_fault(&error))?;
+        let bulk = frames.map(|(_, back)| back).filter(ExpectedRows::is_bulk);
+        bulk.map_or(Ok(()), |frame| self.shared.bulk_in.expect(frame))
+            .and_then(|()| rounds.begin(frames))
+            .map_err(|error| own_fault(&error))?;
         Ok(round)
     }
 
@@ -201,10 +207,14 @@ impl Ring {
         interrupt: &dyn Interrupt,
     ) -> Result<(), LinkError> {
         self.shared.fate.check().map_err(|error| self.told(error))?;
-        let frame = self.next_frame(round, rows.len(), |rounds| &rounds.out)?;
+        let frame = self.frame_out(round, rows.len())?;
         self.shared
             .activity
             .enter(Phase::Sending, round, Duration::ZERO, 0);
+        if frame.is_bulk() {
+            self.send_bulk(round, rows, interrupt)?;
+            return self.return_row_credits(round);
+        }
         let mut wait = Wait::new(&self.shared.fate, interrupt, self.terms.strategy);
         let mut link = self.outgoing()?;
         let sent = link
@@ -216,8 +226,12 @@ impl Ring {
             .out
             .finish(round)
             .map_err(|error| own_fault(&error))?;
-        // The buffer that these rows were computed from may be filled again. Another thread that
-        // receives just now returns the credit itself.
+        self.return_row_credits(round)
+    }
+
+    /// The buffer that a round's rows were computed from may be filled again.
+    pub(crate) fn return_row_credits(&self, round: u64) -> Result<(), LinkError> {
+        // Another thread that receives just now returns the credit itself.
         if let Ok(mut link) = self.shared.incoming.try_lock() {
             let returned = link.as_mut().map_or(Ok(()), Incoming::return_credits);
             drop(link);
@@ -236,10 +250,18 @@ impl Ring {
         interrupt: &dyn Interrupt,
     ) -> Result<u32, LinkError> {
         self.shared.fate.check().map_err(|error| self.told(error))?;
-        let frame = self.next_frame(round, rows.len(), |rounds| &rounds.back)?;
+        self.check_process()?;
         self.shared
             .activity
             .enter(Phase::Receiving, round, Duration::ZERO, 0);
+        if self.shared.bulk_in.is_due(round) {
+            let count = self.receive_bulk(round, rows, interrupt)?;
+            self.shared
+                .activity
+                .enter(Phase::Computing, round, Duration::ZERO, 0);
+            return Ok(count);
+        }
+        let frame = self.frame_back(round, rows.len())?;
         let mut wait = Wait::new(&self.shared.fate, interrupt, self.terms.strategy);
         let mut link = self.incoming()?;
         let received = link
@@ -270,7 +292,9 @@ impl Ring {
     ) -> Result<u32, LinkError> {
         // Judged first, so that rows do not leave for which there is no room to come back.
         self.shared.fate.check().map_err(|error| self.told(error))?;
-        self.next_frame(round, rows_in.len(), |rounds| &rounds.back)?;
+        if !self.shared.bulk_in.is_due(round) {
+            self.frame_back(round, rows_in.len())?;
+        }
         self.send_rows(round, rows_out, interrupt)?;
         self.receive_rows(round, rows_in, interrupt)
     }
@@ -309,11 +333,37 @@ impl Ring {
                 figures,
             });
         }
+        for (link, rank, figures) in [
+            (
+                "next_bulk",
+                self.next_rank(),
+                self.shared.bulk_out.figures(),
+            ),
+            (
+                "previous_bulk",
+                self.previous_rank(),
+                self.shared.bulk_in.figures(),
+            ),
+        ] {
+            all.push(PeerFigures {
+                link,
+                rank,
+                // The threads of the bulk lane sleep.
+                strategy: Strategy::Block,
+                figures,
+            });
+        }
         all
     }
 
+    /// Rounds with rows that may be on the ring at once; on rank 0 the least of all stages'.
+    #[must_use]
+    pub fn rounds_in_flight_max(&self) -> u16 {
+        self.rounds().out.most()
+    }
+
     /// The links are of the process that joined.
-    fn check_process(&self) -> Result<(), LinkError> {
+    pub(crate) fn check_process(&self) -> Result<(), LinkError> {
         let (own, process) = (std::process::id(), self.process);
         if own == process {
             return Ok(());
@@ -359,30 +409,24 @@ impl Ring {
         Ok(out.zip(back))
     }
 
-    fn next_frame(
-        &self,
-        round: u64,
-        lent: usize,
-        side: impl Fn(&Rounds) -> &InFlight,
-    ) -> Result<ExpectedRows, LinkError> {
+    /// What is to be sent for `round`, from `lent` bytes.
+    pub(crate) fn frame_out(&self, round: u64, lent: usize) -> Result<ExpectedRows, LinkError> {
         self.check_process()?;
         let rounds = self.rounds();
-        let frame = side(&rounds).oldest().copied();
-        let frame = frame.filter(|frame| frame.round == round).ok_or_else(|| {
-            let due = frame.map(|frame| format!("those of round {} are due", frame.round));
-            let due = due.unwrap_or_else(|| "none are due".to_owned());
-            misuse(&format!("rows of round {round} cannot move now: {due}"))
-        })?;
-        if lent < frame.memory_bytes() {
-            let (need, rows) = (frame.memory_bytes(), frame.count);
-            return Err(misuse(&format!(
-                "the buffer has {lent} bytes, but the {rows} rows of round {round} need {need}"
-            )));
-        }
-        Ok(frame)
+        let frame = rounds.out.frame(round);
+        let frame = frame.ok_or_else(|| not_due(round, rounds.out.next().min()))?;
+        check_room(&frame, lent).map(|()| frame)
     }
 
-    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+    /// What is to come for `round` on the row lane, into `lent` bytes.
+    fn frame_back(&self, round: u64, lent: usize) -> Result<ExpectedRows, LinkError> {
+        let next = self.rounds().back.oldest().copied();
+        let frame = next.filter(|frame| frame.round == round);
+        let frame = frame.ok_or_else(|| not_due(round, next.map(|frame| frame.round)))?;
+        check_room(&frame, lent).map(|()| frame)
+    }
+
+    pub(crate) fn rounds(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -407,15 +451,34 @@ impl Ring {
     }
 
     pub(crate) fn next_rank(&self) -> u32 {
-        (self.rank() + 1) % self.world()
+        self.shared.next_rank()
     }
 
-    fn previous_rank(&self) -> u32 {
-        (self.rank() + self.world() - 1) % self.world()
+    pub(crate) fn previous_rank(&self) -> u32 {
+        self.shared.previous_rank()
     }
 }
 
-fn misuse(text: &str) -> LinkError {
+/// The rows of a round have room in a buffer of `lent` bytes.
+pub(crate) fn check_room(frame: &ExpectedRows, lent: usize) -> Result<(), LinkError> {
+    if lent >= frame.memory_bytes() {
+        return Ok(());
+    }
+    let (need, rows, round) = (frame.memory_bytes(), frame.count, frame.round);
+    Err(misuse(&format!(
+        "the buffer has {lent} bytes, but the {rows} rows of round {round} need {need}"
+    )))
+}
+
+fn not_due(round: u64, due: Option<u64>) -> LinkError {
+    let due = due.map_or_else(
+        || "none are due".to_owned(),
+        |due| format!("those of round {due} are due"),
+    );
+    misuse(&format!("rows of round {round} cannot move now: {due}"))
+}
+
+pub(crate) fn misuse(text: &str) -> LinkError {
     LinkError::new(ErrorKind::LocalProtocol, Refusal::Local, text)
 }
 

@@ -60,6 +60,17 @@ impl Socket {
         Ok(count)
     }
 
+    /// Let the kernel take few bytes that it cannot send yet, so that what waits is seen here.
+    pub(crate) fn bound_unsent(&self, bytes: u32) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        return self.raw.set_tcp_notsent_lowat(bytes);
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = bytes;
+            Ok(())
+        }
+    }
+
     /// Say that nothing more will be sent; what was sent still arrives.
     pub(crate) fn finish(&self) {
         // A socket that is gone already has nothing to finish.

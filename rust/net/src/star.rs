@@ -298,6 +298,9 @@ impl Star {
             Message::Progress | Message::Cancel => return Ok(()),
             Message::Plan(_, plan) if plan.is_keep_alive() => return Ok(()),
             Message::Plan(round, plan) => {
+                // Its rows may come into a posted buffer before the plan is begun.
+                let announced = shared.bulk_in.announce(round, &plan);
+                announced.map_err(|error| (rank, LinkFault::Broken(error)))?;
                 if !shared.plans.push((round, plan)) {
                     let error = Refusal::TooManyRounds.error("expected at most 64 plans ahead");
                     return Err((rank, LinkFault::Broken(error)));

@@ -77,6 +77,13 @@ pub(crate) fn spread(shared: &Shared, cause: &LinkError) {
         let said = link.say(Kind::Fate, &payload);
         end(link.socket(), said);
     });
+    // The bulk lane carries no words (docs/protocol.md 6.6).
+    end_ring(&shared.bulk_out.link, limit, |link| {
+        end(link.socket(), false);
+    });
+    end_ring(&shared.bulk_in.link, limit, |link| {
+        end(link.socket(), false);
+    });
     shared.news.set();
 }
 

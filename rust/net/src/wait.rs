@@ -13,6 +13,7 @@ use crate::deadline::{Deadline, SLICE};
 use crate::error::LinkError;
 use crate::fate::Fate;
 use crate::socket::{READ, is_ready, poll};
+use crate::wake::Wake;
 
 /// A spinner looks at the clock once in so many turns: a look takes as long as a tenth of a turn.
 const TURNS_A_LOOK: u32 = 8;
@@ -64,6 +65,7 @@ pub(crate) struct Wait<'a> {
     pub(crate) fate: &'a Fate,
     pub(crate) interrupt: &'a dyn Interrupt,
     pub(crate) strategy: Strategy,
+    nudge: Option<&'a Wake>,
     way: Way,
     /// When the first try found nothing.
     start: Option<Instant>,
@@ -96,6 +98,7 @@ impl<'a> Wait<'a> {
             fate,
             interrupt,
             strategy,
+            nudge: None,
             way: Way::Sleep(Reason::Idle),
             start: None,
             next_look: None,
@@ -105,6 +108,12 @@ impl<'a> Wait<'a> {
             end: None,
             overslept: None,
         }
+    }
+
+    /// Also return early when `nudge` is set, which is cleared; the caller looks for what it means.
+    pub(crate) fn nudged_by(mut self, nudge: &'a Wake) -> Self {
+        self.nudge = Some(nudge);
+        self
     }
 
     /// Spend the next wait this way; other strategies than `Adaptive` have their own.
@@ -224,9 +233,11 @@ impl<'a> Wait<'a> {
         moment: Option<Instant>,
     ) -> Result<Woken, LinkError> {
         loop {
+            let fate = self.fate.as_fd();
             let mut fds = [
                 PollFd::from_borrowed_fd(fd, flags),
-                PollFd::from_borrowed_fd(self.fate.as_fd(), READ),
+                PollFd::from_borrowed_fd(fate, READ),
+                PollFd::from_borrowed_fd(self.nudge.map_or(fate, AsFd::as_fd), READ),
             ];
             let mut slice = deadline.map_or(SLICE, |limit| limit.slice());
             if let Some(moment) = moment {
@@ -239,6 +250,10 @@ impl<'a> Wait<'a> {
             }
             if polled.is_ok() && is_ready(&fds[0]) {
                 return Ok(Woken::Ready);
+            }
+            if let Some(nudge) = self.nudge.filter(|_| is_ready(&fds[2])) {
+                nudge.clear();
+                return self.look().map(|()| Woken::Ready);
             }
             if deadline.is_some_and(|limit| limit.is_over()) {
                 return Ok(Woken::Over);

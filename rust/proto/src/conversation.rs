@@ -185,9 +185,12 @@ impl Conversation {
             (LinkEnd::FollowerControl, Ready, Kind::Open)
             | (LinkEnd::FollowerControl, Open, Kind::Plan | Kind::Cancel) => Some(Open),
             (LinkEnd::FollowerControl, Open, Kind::Bye) => Some(Closing),
-            (LinkEnd::RingAcceptor { tokens: false }, Linked, Kind::Rows)
+            (
+                LinkEnd::RingAcceptor { tokens: false } | LinkEnd::BulkAcceptor,
+                Linked,
+                Kind::Rows,
+            )
             | (LinkEnd::RingAcceptor { tokens: true }, Linked, Kind::Tokens)
-            | (LinkEnd::BulkAcceptor, Linked, Kind::Rows)
             | (LinkEnd::RingConnector { .. } | LinkEnd::BulkConnector, Linked, Kind::Credit) => {
                 Some(Linked)
             }
@@ -224,7 +227,11 @@ impl Conversation {
             | (LinkEnd::FollowerControl, Linked | Placed | Ready | Open, Kind::Progress)
             | (LinkEnd::FollowerControl, Closing, Kind::Bye)
             | (LinkEnd::RingAcceptor { .. } | LinkEnd::BulkAcceptor, Linked, Kind::Credit)
-            | (LinkEnd::RingConnector { tokens: false } | LinkEnd::BulkConnector, Linked, Kind::Rows)
+            | (
+                LinkEnd::RingConnector { tokens: false } | LinkEnd::BulkConnector,
+                Linked,
+                Kind::Rows,
+            )
             | (LinkEnd::RingConnector { tokens: true }, Linked, Kind::Tokens)
             | (
                 LinkEnd::RingAcceptor { .. } | LinkEnd::RingConnector { .. },

@@ -216,9 +216,6 @@ impl Verified {
         let mac = own.secret.acceptor_mac(&th2);
         let welcome = frame(Kind::Welcome, 1, &[&identity, &mac])?;
         let th3 = proof::ready_hash(&th2, &mac);
-        Ok((
-            linked(&own.secret, settings.launch_id, peer, &th3),
-            welcome,
-        ))
+        Ok((linked(&own.secret, settings.launch_id, peer, &th3), welcome))
     }
 }
