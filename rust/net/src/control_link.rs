@@ -56,6 +56,8 @@ pub(crate) struct ControlLink {
     /// What it did as far as other messages than progress tell.
     last_sign: Sign,
     watch: Watch,
+    /// When progress was last told; between two reports nothing is known of the counter.
+    reported: Duration,
     /// The other side has closed, after a bye.
     pub(crate) is_gone: bool,
 }
@@ -71,6 +73,7 @@ impl ControlLink {
             last: None,
             last_sign: Sign::Linked,
             watch: Watch::new(now),
+            reported: now,
             is_gone: false,
         }
     }
@@ -147,15 +150,16 @@ impl ControlLink {
         })
     }
 
-    /// How long the counter may stand still, where it has stood still for longer.
-    pub(crate) fn stalled(&self, now: Duration) -> Option<Duration> {
-        self.watch.check(now).err()?;
+    /// How long the counter may stand still, where reports further apart than that show the same.
+    pub(crate) fn stalled(&self) -> Option<Duration> {
+        self.watch.check(self.reported).err()?;
         self.last?.busy_limit()
     }
 
     fn note(&mut self, progress: Progress, now: Duration) -> Result<(), ProtocolError> {
         self.watch.report(&progress, now)?;
         self.last = Some(progress);
+        self.reported = now;
         Ok(())
     }
 }

@@ -287,7 +287,7 @@ impl Star {
         if now.saturating_sub(link.heard) > limit {
             return Err((link.rank, LinkFault::Silent(limit)));
         }
-        if let Some(limit) = link.stalled(now) {
+        if let Some(limit) = link.stalled() {
             return Err((link.rank, LinkFault::Stalled(limit)));
         }
         Ok(())
