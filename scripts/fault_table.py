@@ -8,7 +8,7 @@ It decides nothing: the faults, and what must be named for them, are those of te
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import os
 import platform
 import sys
@@ -25,12 +25,15 @@ PAGE = ROOT / "docs" / "faults.md"
 HEAD = """\
 # Faults
 
-What a ring of three processes says of each fault, and how soon. Written by `python scripts/fault_table.py`, never by hand; the same
-faults are tests (`tests/faults`), with shorter timers. `seconds` is the longest time from the fault to the error on any rank that can
-still speak, over {runs} run{s}; `limit` is what docs/protocol.md 8 allows, and a second for the ranks to tell each other.
+What a ring of three processes says of each fault, and how soon. Written by
+`python scripts/fault_table.py`, never by hand; the same faults are tests (`tests/faults`), with
+shorter timers. `seconds` is the longest time from the fault to the error on any rank that can still
+speak, over {runs} run{s}; `limit` is what [protocol.md](protocol.md) 8 allows, and a second for the
+ranks to tell each other.
 
-Keep-alive interval {interval:g} s (the default is 2), three silent intervals; engines of the test compute for 5 ms a decode round and
-20 ms a prompt chunk of 256 rows of 20 KiB, and allow themselves {busy:g} s; all on loopback.
+Keep-alive interval {interval:g} s (the default is 2), three silent intervals; the engines compute
+for 5 ms a decode round and 20 ms a prompt chunk of 256 rows of 20 KiB, and those that hang allowed
+themselves {busy:g} s; all on loopback.
 
 Run on {date}: {machine}.
 
@@ -38,10 +41,13 @@ Run on {date}: {machine}.
 | --- | --- | --- | --- | ---: | ---: |
 """
 TAIL = """
-Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that computes for a minute; rows that take a minute on
-a link of 1 Mbit/s; links that are late by several intervals.
+Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that computes
+for a minute; a prompt that takes a minute on a link of 1 Mbit/s; links that are late by more than
+an interval.
 
-What the first words of such an error look like: `{text}`
+One such error, as every rank that survives prints it:
+
+    {text}
 """
 
 
@@ -64,10 +70,10 @@ def main() -> int:
             wrong += not is_right
             rows.append(_row(case, told, interval, is_right=is_right))
             text = text or told[0].text
-            print(f"{number}/{len(TABLE)} {rows[-1]}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{number}/{len(TABLE)} {rows[-1]}\n")
     page = _head(arguments) + "\n".join(rows) + "\n" + TAIL.format(text=text)
     if arguments.print:
-        print(page)
+        sys.stdout.write(page)
     else:
         PAGE.write_text(page, encoding="utf-8")
     return 1 if wrong else 0
@@ -108,7 +114,7 @@ def _head(arguments: argparse.Namespace) -> str:
         s="" if arguments.runs == 1 else "s",
         interval=arguments.interval,
         busy=BUSY_SECONDS,
-        date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
         machine=machine,
     )
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.second_reader.wire import crc32c
 
 if TYPE_CHECKING:
+    import signal
     from types import TracebackType
     from typing import Self
 

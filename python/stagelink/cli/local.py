@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from stagelink.launch.folder import LaunchFolder
 
 
+# What a native library said before it gave up, and the stack that Python adds.
+STDERR_LINES_MAX = 40
+
+
 def run_local(arguments: argparse.Namespace) -> int:
     """Run one task on a ring of local processes and print what it came to."""
     job = Job(settings.model_config(arguments), settings.task(arguments))
@@ -95,45 +99,60 @@ def _culprit(
 ) -> StageEndedError:
     """Name what went wrong once.
 
-    A stage that a signal killed comes first: the others only saw it vanish. Then rank 0's word for
-    it, which is the ring's; then that of the stage that ended first.
+    A stage that was killed, or left without a word, comes first: the others only saw it vanish.
+    Then rank 0's word for it, which is the ring's; then that of the stage that ended first.
     """
     failed = [rank for rank in ending.order if ending.codes[rank]]
     failed = [rank for rank in failed if rank not in ending.ended_by_us]
-    killed = [rank for rank in failed if ending.codes[rank] < 0]
+    silent = [rank for rank in failed if folder.read_error(rank) is None]
+    killed = [rank for rank in silent if ending.codes[rank] != life.TERMINATED]
     if not killed:
         for rank in sorted(failed, key=bool):
             error = folder.read_error(rank)
             if error is not None:
-                return _told(rank, error)
+                return _told(rank, error, words)
     rank = (killed or failed or [0])[0]
-    text = _silent_end(ending.codes[rank], words[rank])
+    lines = _last_lines(words[rank])
+    text = _how_it_ended(ending.codes[rank])
+    if ending.codes[rank] > 0 and lines:
+        # The end of a traceback says what it was; the lines before it say where.
+        text = f"{text}: {lines.pop().strip()}"
     layers = "" if model.ranges is None else " (layers {}-{})".format(*model.ranges[rank])
     return StageEndedError(
-        f"rank {rank}{layers}: {text}", reason="stage_ended", rank=rank, code=FAILED
+        f"rank {rank}{layers}: {text}", reason="stage_ended", rank=rank, code=FAILED, stderr=lines
     )
 
 
-def _told(rank: int, error: dict[str, Any]) -> StageEndedError:
+def _told(rank: int, error: dict[str, Any], words: dict[int, str]) -> StageEndedError:
     """Return a stage's own word, with its rank where the word does not name one."""
     message = error["message"]
     if rank > 0 and not message.startswith("rank "):
         message = f"rank {rank}: {message}"
     culprit = rank if error["rank"] is None and rank > 0 else error["rank"]
-    return StageEndedError(message, reason=error["reason"], rank=culprit, code=error["code"])
+    return StageEndedError(
+        message,
+        reason=error["reason"],
+        rank=culprit,
+        code=error["code"],
+        stderr=_last_lines(words.get(culprit, "")),
+    )
 
 
-def _silent_end(code: int, words: str) -> str:
+def _last_lines(words: str) -> list[str]:
+    """Return the end of what a stage wrote, fit for a terminal."""
+    lines = [
+        "".join(letter for letter in line if letter.isprintable()) for line in words.split("\n")
+    ]
+    return [line.rstrip() for line in lines if line.strip()][-STDERR_LINES_MAX:]
+
+
+def _how_it_ended(code: int) -> str:
     """Say how a stage ended that could not say so itself."""
-    last = words.splitlines()[-1:]
     if code == -signal.SIGKILL:
         return "killed by SIGKILL; the system does that to a process when memory runs out"
-    how = f"ended with exit code {code}"
     if code in (life.TERMINATED, -signal.SIGTERM):
-        how = "ended by SIGTERM"
-    elif code < 0:
-        how = f"killed by {signal.Signals(-code).name}"
-    return how + (f": {last[0]}" if last else "")
+        return "ended by SIGTERM"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def _compare_whole(

@@ -20,19 +20,33 @@ from stagelink.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FINE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 _REFUSALS = (ConfigError, CheckpointError, PlacementError, RefusedError)
 
 
 class StageEndedError(StagelinkError):
-    """A stage of a local launch ended; carries the exit code that its own error stands for."""
+    """A stage of a local launch ended.
 
-    def __init__(self, text: str, *, reason: str, rank: int | None, code: int) -> None:
+    Attributes:
+        code: The exit code that its own error stands for.
+        stderr: The last lines that it wrote, where nobody has seen them yet.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        reason: str,
+        rank: int | None,
+        code: int,
+        stderr: Sequence[str] = (),
+    ) -> None:
         """Store what the stage left behind."""
         super().__init__(text, reason=reason, rank=rank)
         self.code = code
+        self.stderr = tuple(stderr)
 
 
 def guarded(command: Callable[[], int], *, as_json: bool) -> int:
@@ -69,6 +83,9 @@ def exit_code(error: BaseException) -> int:
 
 def describe(error: BaseException) -> dict[str, Any]:
     """Return an error as the plain values that `--json` prints."""
+    if isinstance(error, StageEndedError) and error.stderr:
+        told = {"reason": error.reason, "rank": error.rank, "message": _line(error)}
+        return told | {"stderr": list(error.stderr)}
     if isinstance(error, StagelinkError):
         return {"reason": error.reason, "rank": error.rank, "message": _line(error)}
     if isinstance(error, KeyboardInterrupt):
@@ -89,7 +106,9 @@ def _tell(error: BaseException, code: int, as_json: bool) -> int:
     told = describe(error)
     if as_json:
         print(json.dumps({"error": told}), flush=True)
-    print(f"stagelink: error: {told['message']}", file=sys.stderr, flush=True)
+    lines = [f"stagelink: error: {told['message']}"]
+    lines += [f"  rank {told['rank']}: {line}" for line in told.get("stderr", ())]
+    print("\n".join(lines), file=sys.stderr, flush=True)
     return code
 
 

@@ -160,7 +160,9 @@ class LocalLaunch:
     def _start(self, rank: int) -> StageProcess:
         world = self._job.model.world
         # The rank comes first, where a narrow `ps` still shows it.
-        command = [sys.executable, "-m", "stagelink.node", "--rank", str(rank)]
+        # A stage that dies in native code leaves its Python stack on stderr, and so in the error.
+        command = [sys.executable, "-X", "faulthandler", "-m", "stagelink.node"]
+        command += ["--rank", str(rank)]
         command += ["--world", str(world), self._job.model.model, "--launch-id", self._launch_id]
         command += ["--launch-folder", str(self._folder.path)]
         if world > 1:
