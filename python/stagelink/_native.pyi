@@ -169,7 +169,7 @@ class Description:
         backend: str,
         device: str,
         host: str,
-        buffers: int = 2,
+        buffers: int = 16,
         rounds_in_flight_max: int = 1,
         batch_invariant: bool = False,
     ) -> Description:

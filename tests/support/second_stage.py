@@ -56,7 +56,7 @@ class Stage:
     rows_max: int
     streams_max: int
     context: int
-    buffers: int = 2
+    buffers: int = 16
     rounds_in_flight_max: int = 1
     engine_version: str = "0.1.0"
 

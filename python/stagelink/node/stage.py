@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from stagelink.placement.ranges import Ranges
     from stagelink.ring import Ring
 
-# Two rows buffers a boundary: one fills while the other computes (docs/protocol.md 6.1).
-BUFFERS = 2
+# Rows frames that may lie unread at a boundary, each of at most 64 KiB. Two would do for the
+# rows; with more a credit frame goes back once in many hops (docs/protocol.md 6.6).
+BUFFERS = 16
 
 
 @dataclasses.dataclass(slots=True)

@@ -114,7 +114,7 @@ impl Incoming {
 
     /// Tell the previous rank which of this rank's buffers are free again.
     pub(crate) fn return_credits(&mut self) -> Result<(), Trouble> {
-        self.give_credits(self.buffers.taken())
+        self.give_credits(self.buffers.due())
     }
 
     /// Tell the previous rank which buffers have been posted on the bulk lane.

@@ -190,6 +190,17 @@ impl Buffers {
         Ok(())
     }
 
+    /// Credits that are worth a frame now, on a row lane: all that are owed once they are half of
+    /// the buffers. Sooner would cost every hop a frame, and the sender has the other half.
+    #[must_use]
+    pub const fn due(&self) -> u32 {
+        if self.taken.saturating_mul(2) >= self.buffers {
+            self.taken
+        } else {
+            0
+        }
+    }
+
     /// Buffers that are full, lent or not posted.
     #[must_use]
     pub const fn taken(&self) -> u32 {

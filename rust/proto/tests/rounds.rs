@@ -176,6 +176,40 @@ fn rounds_finish_in_the_order_in_which_they_began() {
 }
 
 #[test]
+fn credits_go_back_when_half_of_the_buffers_are_owed() {
+    for (most, due) in [(1, 1), (2, 1), (3, 2), (16, 8)] {
+        let mut buffers = Buffers::new(most);
+        for _ in 1..due {
+            buffers.fill().unwrap();
+            assert_eq!(buffers.due(), 0, "of {most}");
+        }
+        buffers.fill().unwrap();
+        assert_eq!(buffers.due(), due, "of {most}");
+    }
+}
+
+#[test]
+fn a_sender_never_lacks_a_credit_once_its_frames_are_taken() {
+    for most in 1..=8 {
+        let (mut credits, mut buffers) = (Credits::new(most), Buffers::new(most));
+        for _ in 0..100 {
+            let mut unread = 0;
+            while credits.is_ready() {
+                credits.take().unwrap();
+                unread += 1;
+            }
+            assert!(unread > 0, "of {most}");
+            for _ in 0..unread {
+                buffers.fill().unwrap();
+                let due = buffers.due();
+                buffers.release(due).unwrap();
+                credits.receive(due).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn credits_and_buffers_stay_in_step() {
     let (mut credits, mut buffers) = (Credits::new(2), Buffers::new(2));
     for _ in 0..3 {

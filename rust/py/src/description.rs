@@ -21,7 +21,7 @@ impl Description {
     #[new]
     #[pyo3(signature = (*, rank, world, first, end, layers, width, planes, row_dtype, kv_dtype,
         chunk_rows, rows_max, streams_max, context, states, kv_rows, weight_bytes, engine_version,
-        backend, device, host, buffers = 2, rounds_in_flight_max = 1, batch_invariant = false))]
+        backend, device, host, buffers = 16, rounds_in_flight_max = 1, batch_invariant = false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments, one for each field"
