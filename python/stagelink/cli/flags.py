@@ -120,8 +120,9 @@ def add_probe(parser: argparse.ArgumentParser) -> None:
     )
     waits.add_argument(
         "--wait",
-        choices=("block", "spin"),
-        help="how this end of a link waits; default: spin where two cores are idle",
+        choices=("adaptive", "spin", "block"),
+        default="adaptive",
+        help="how this end of a link waits, as in a ring that serves; default: %(default)s",
     )
     _add_output(parser)
     # Read where every ring's place is read; here there is nothing to load and nothing to compute.

@@ -28,15 +28,10 @@ if TYPE_CHECKING:
 
     from stagelink.probe.whole import Measured
 
-# Both ends of a link may be on this machine, and the load average is a minute old.
-_SPINNING_CORES = 1.5
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure every link that this rank has an end of; rank 0 prints all of them."""
     life.end_on_terminate()
-    if arguments.wait is None:
-        arguments.wait = "spin" if _has_idle_cores() else "block"
     if arguments.local is not None:
         return _run_local(arguments)
     config, world = settings.link_config(arguments)
@@ -139,10 +134,3 @@ def _check_world(world: int, flag: str) -> None:
         raise ConfigError(
             f"{flag} is {world}: expected 2 to {WORLD_MAX}, a link has two ends", reason="world"
         )
-
-
-def _has_idle_cores() -> bool:
-    """Whether two ends can spin without taking a core from other work, or from each other."""
-    is_known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
-    return cores - os.getloadavg()[0] >= _SPINNING_CORES

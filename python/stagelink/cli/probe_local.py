@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # After a failure the others hear of it over the ring within a second.
 _GRACE_SECONDS = 3.0
 _KILL_SECONDS = 2.0
+# A follower that is still dialling does not hear that rank 0 gave up.
+_FAILED_GRACE_SECONDS = 1.5
 
 
 class LocalRanks:
@@ -65,8 +67,8 @@ class LocalRanks:
 
     def __exit__(self, *exc: object) -> None:
         """Wait for the followers, then end those that did not hear, by id."""
-        for number, seconds in ((None, _GRACE_SECONDS), (signal.SIGTERM, _KILL_SECONDS)):
-            self._wait(number, seconds)
+        self._wait(None, _GRACE_SECONDS if exc[0] is None else _FAILED_GRACE_SECONDS)
+        self._wait(signal.SIGTERM, _KILL_SECONDS)
         self._wait(signal.SIGKILL, _KILL_SECONDS)
         for process in self._ranks:
             process.close()

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from stagelink.config import LinkConfig
     from stagelink.probe.terms import Link
 
-JOIN_SECONDS_MAX = 15.0
+# Both ends are known to live. One that dies just now is named by the whole ring only after this.
+JOIN_SECONDS_MAX = 5.0
 # Everything of one link, join included; the sum of what its parts may take, and some room.
 LINK_SECONDS = 75.0
 
