@@ -137,8 +137,8 @@ impl BulkIn {
         self.lock().due.len()
     }
 
-    /// Take a buffer; its slot's number. `Err` says why not.
-    pub(crate) fn post(&self, rows: LentMut<'static>) -> Result<usize, String> {
+    /// Take a buffer; its slot's number and turn. `Err` says why not.
+    pub(crate) fn post(&self, rows: LentMut<'static>) -> Result<(usize, u64), String> {
         if rows.len() < self.bytes_min {
             return Err(format!(
                 "the buffer has {} bytes, but a posted one is for any round and needs {}",
@@ -157,7 +157,7 @@ impl BulkIn {
         if let Some(handed) = state.handed.get_mut(index) {
             handed.rows = Some(rows);
         }
-        self.slots[index].enter(Step::Waiting);
+        let turn = self.slots[index].begin();
         state.posted.push_back(index);
         if state.hollow > 0 {
             state.hollow -= 1;
@@ -169,23 +169,26 @@ impl BulkIn {
         }
         drop(state);
         self.nudge.set();
-        Ok(index)
+        Ok((index, turn))
     }
 
-    /// What came into a slot whose transfer is done; the slot is free again.
-    pub(crate) fn collect(&self, index: usize) -> (u64, u32) {
+    /// What came into a slot, where the transfer of `turn` is done; the slot is free then.
+    pub(crate) fn collect(&self, index: usize, turn: u64) -> Option<(u64, u32)> {
         let mut state = self.lock();
-        let result = state.handed.get(index).map_or((0, 0), |it| it.result);
+        if self.slots[index].step_of(turn) != Step::Done {
+            return None;
+        }
+        let result = state.handed.get(index).map(|it| it.result);
         self.release(&mut state, index);
         result
     }
 
     /// Take a slot's memory back; returns when the thread has left it.
-    pub(crate) fn withdraw(&self, index: usize) {
+    pub(crate) fn withdraw(&self, index: usize, turn: u64) {
         let slot = &self.slots[index];
         loop {
             let mut state = self.lock();
-            match slot.step() {
+            match slot.step_of(turn) {
                 Step::Free => return,
                 Step::Waiting => {
                     state.posted.retain(|it| *it != index);
@@ -341,30 +344,31 @@ impl BulkIn {
             state.hollow += 1;
         }
         drop(state);
-        // Counted before it is published, so that whoever is told takes away what was counted.
-        self.completions.add();
-        slot.finish(if received.is_ok() {
-            Step::Done
-        } else {
-            Step::Ended
-        });
+        let is_done = received.is_ok();
+        let is_torn = matches!(received, Err(Trouble::Torn(_))) && slot.is_cancelled();
         match received {
             // Where nothing of the frame has come, the next buffer takes it.
             Ok(()) | Err(Trouble::Ended(_)) => {}
-            Err(_) if shared.is_stopping() => {}
-            Err(Trouble::Torn(_)) if slot.is_cancelled() && shared.fate.cause().is_none() => {
-                let text = format!(
-                    "the buffer for rows of round {} was withdrawn while it was filled",
-                    frame.round
-                );
-                shared.fail(Refusal::Local, &text);
-            }
+            Err(_) if is_torn || shared.is_stopping() => {}
+            // The fate comes first: whoever waits for the slot looks for it then.
             Err(trouble) => {
                 let (peer, round) = (shared.previous_rank(), frame.round);
                 let error = shared.trouble(trouble, peer, Phase::Receiving, round);
                 shared.fate.set(error);
             }
         }
+        self.finish(slot, is_done);
+        if is_torn && shared.fate.cause().is_none() {
+            let round = frame.round;
+            let text = format!("the buffer of round {round} was taken back while it was filled");
+            shared.fail(Refusal::Local, &text);
+        }
+    }
+
+    fn finish(&self, slot: &Slot, is_done: bool) {
+        // Counted before it is published, so that whoever is told takes away what was counted.
+        self.completions.add();
+        slot.finish(if is_done { Step::Done } else { Step::Ended });
     }
 
     fn end_waiting(&self, state: &mut State) {
@@ -372,8 +376,7 @@ impl BulkIn {
             if let Some(handed) = state.handed.get_mut(index) {
                 handed.rows = None;
             }
-            self.completions.add();
-            self.slots[index].finish(Step::Ended);
+            self.finish(&self.slots[index], false);
         }
     }
 

@@ -84,12 +84,12 @@ impl BulkOut {
         })
     }
 
-    /// Take a frame; its slot's number, or `None` where all are taken.
-    pub(crate) fn post(&self, leaving: Leaving) -> Option<usize> {
+    /// Take a frame; its slot's number and turn, or `None` where all are taken.
+    pub(crate) fn post(&self, leaving: Leaving) -> Option<(usize, u64)> {
         let mut state = self.lock();
         let index = self.free()?;
         *state.jobs.get_mut(index)? = Some(leaving);
-        self.slots[index].enter(Step::Waiting);
+        let turn = self.slots[index].begin();
         state.queue.push_back(index);
         self.idle.clear();
         if state.is_ended {
@@ -97,29 +97,28 @@ impl BulkOut {
         }
         drop(state);
         self.nudge.set();
-        Some(index)
+        Some((index, turn))
     }
 
-    /// A slot whose transfer is done is free again; the round and its rows.
-    pub(crate) fn collect(&self, index: usize) -> (u64, u32) {
+    /// The round and its rows, where the transfer of `turn` is done; the slot is free then.
+    pub(crate) fn collect(&self, index: usize, turn: u64) -> Option<(u64, u32)> {
         let mut state = self.lock();
-        let job = state.jobs.get_mut(index).and_then(Option::take);
-        self.slots[index].enter(Step::Free);
-        drop(state);
-        self.completions.take();
-        job.map_or((0, 0), |job| (job.frame.round, job.frame.count))
+        if self.slots[index].step_of(turn) != Step::Done {
+            return None;
+        }
+        self.release(&mut state, index)
     }
 
     /// Wait until the thread has left a slot's memory, however long its frame takes.
-    pub(crate) fn outlast(&self, index: usize) {
+    pub(crate) fn outlast(&self, index: usize, turn: u64) {
         let slot = &self.slots[index];
-        while !slot.is_over() {
-            if slot.step() == Step::Free {
-                return;
-            }
+        while matches!(slot.step_of(turn), Step::Waiting | Step::Moving) {
             let _ = poll(&mut [PollFd::new(slot, READ)], SLICE);
         }
-        self.collect(index);
+        let mut state = self.lock();
+        if slot.step_of(turn) != Step::Free {
+            self.release(&mut state, index);
+        }
     }
 
     /// Whether nothing is posted, so that a caller may send for itself.
@@ -192,12 +191,8 @@ impl BulkOut {
             self.idle.set();
         }
         drop(state);
-        self.completions.add();
-        self.slots[index].finish(if sent.is_ok() {
-            Step::Done
-        } else {
-            Step::Ended
-        });
+        let is_done = sent.is_ok();
+        // The fate comes first: whoever waits for the slot looks for it then.
         if let Err(trouble) = sent
             && !shared.is_stopping()
         {
@@ -205,6 +200,15 @@ impl BulkOut {
             let error = shared.trouble(trouble, peer, Phase::Sending, round);
             shared.fate.set(error);
         }
+        self.completions.add();
+        self.slots[index].finish(if is_done { Step::Done } else { Step::Ended });
+    }
+
+    fn release(&self, state: &mut State, index: usize) -> Option<(u64, u32)> {
+        let job = state.jobs.get_mut(index)?.take();
+        self.slots[index].enter(Step::Free);
+        self.completions.take();
+        job.map(|job| (job.frame.round, job.frame.count))
     }
 
     fn end_waiting(&self, state: &mut State) {

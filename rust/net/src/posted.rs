@@ -51,6 +51,7 @@ pub struct Posted {
     shared: Arc<Shared>,
     direction: Direction,
     slot: usize,
+    turn: u64,
     strategy: Strategy,
     process: u32,
     /// What came of it, once somebody was told.
@@ -84,7 +85,7 @@ impl Ring {
         let frame = self.frame_out(round, rows.len())?;
         if !frame.is_bulk() {
             self.send_rows(round, rows, interrupt)?;
-            return Ok(self.posted(Direction::Gone(round, frame.count), 0));
+            return Ok(self.posted(Direction::Gone(round, frame.count), (0, 0)));
         }
         self.shared.bulk_out.check().map_err(|text| misuse(&text))?;
         // Made here, while the frame before this one is on the wire.
@@ -197,11 +198,12 @@ impl Ring {
         }
     }
 
-    fn posted(&self, direction: Direction, slot: usize) -> Posted {
+    fn posted(&self, direction: Direction, (slot, turn): (usize, u64)) -> Posted {
         Posted {
             shared: Arc::clone(&self.shared),
             direction,
             slot,
+            turn,
             strategy: self.terms.strategy,
             process: self.process,
             result: Mutex::new(match direction {
@@ -222,7 +224,8 @@ impl Posted {
     /// Whether the link has left the memory.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.slot().is_none_or(Slot::is_over) || self.told().is_some()
+        let step = self.slot().map(|slot| slot.step_of(self.turn));
+        !matches!(step, Some(Step::Waiting | Step::Moving))
     }
 
     /// Wait until the rows have come, or have gone: the round and how many rows it has.
@@ -246,7 +249,10 @@ impl Posted {
                 return Ok(result);
             }
             shared.fate.check().map_err(|error| shared.told(error))?;
-            let Some(slot) = self.slot().filter(|slot| slot.step() != Step::Ended) else {
+            let Some(slot) = self.slot().filter(|_| !self.is_over()) else {
+                if self.is_done() {
+                    continue;
+                }
                 return Err(misuse("the buffer was taken back, or the ring is closed"));
             };
             if !has_waited && self.direction == Direction::Receive {
@@ -266,6 +272,19 @@ impl Posted {
         }
     }
 
+    /// Take the memory back, as dropping the value does; it is of no use afterwards.
+    pub fn take_back(&self) {
+        // A forked child has a copy of the memory and none of the threads.
+        if self.process != std::process::id() {
+            return;
+        }
+        match self.direction {
+            Direction::Receive => self.shared.bulk_in.withdraw(self.slot, self.turn),
+            Direction::Send => self.shared.bulk_out.outlast(self.slot, self.turn),
+            Direction::Gone(..) => {}
+        }
+    }
+
     /// Whether it is a send whose memory the link still reads.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
@@ -274,18 +293,19 @@ impl Posted {
 
     fn collect(&self) -> Option<(u64, u32)> {
         let mut told = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none() && self.slot().is_some_and(|slot| slot.step() == Step::Done) {
-            *told = Some(match self.direction {
-                Direction::Receive => self.shared.bulk_in.collect(self.slot),
-                Direction::Send => self.shared.bulk_out.collect(self.slot),
-                Direction::Gone(round, rows) => (round, rows),
-            });
+        if told.is_none() {
+            *told = match self.direction {
+                Direction::Receive => self.shared.bulk_in.collect(self.slot, self.turn),
+                Direction::Send => self.shared.bulk_out.collect(self.slot, self.turn),
+                Direction::Gone(round, rows) => Some((round, rows)),
+            };
         }
         *told
     }
 
-    fn told(&self) -> Option<(u64, u32)> {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_done(&self) -> bool {
+        self.slot()
+            .is_some_and(|slot| slot.step_of(self.turn) == Step::Done)
     }
 
     fn slot(&self) -> Option<&Slot> {
@@ -299,14 +319,6 @@ impl Posted {
 
 impl Drop for Posted {
     fn drop(&mut self) {
-        // A forked child has a copy of the memory and none of the threads.
-        if self.process != std::process::id() || self.told().is_some() {
-            return;
-        }
-        match self.direction {
-            Direction::Receive => self.shared.bulk_in.withdraw(self.slot),
-            Direction::Send => self.shared.bulk_out.outlast(self.slot),
-            Direction::Gone(..) => {}
-        }
+        self.take_back();
     }
 }

@@ -3,7 +3,7 @@
 //! It holds no memory and moves no bytes; `bulk_in` and `bulk_out` do.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wake::Wake;
@@ -28,6 +28,8 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Slot {
     step: AtomicU8,
+    /// Which use of the slot this is, so that nobody asks for another's.
+    turn: AtomicU64,
     /// Its owner wants the memory back.
     cancelled: AtomicBool,
     over: Wake,
@@ -37,6 +39,7 @@ impl Slot {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             step: AtomicU8::new(Step::Free as u8),
+            turn: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             over: Wake::new()?,
         })
@@ -53,12 +56,27 @@ impl Slot {
         }
     }
 
-    /// A buffer is posted, or the thread has begun.
-    pub(crate) fn enter(&self, step: Step) {
-        if step == Step::Waiting {
-            self.over.clear();
-            self.cancelled.store(false, Ordering::Release);
+    /// How far the transfer of `turn` is; `Free` where the slot is used by another.
+    pub(crate) fn step_of(&self, turn: u64) -> Step {
+        let step = self.step();
+        if self.turn.load(Ordering::Acquire) == turn {
+            step
+        } else {
+            Step::Free
         }
+    }
+
+    /// A buffer is posted: the number of this use.
+    pub(crate) fn begin(&self) -> u64 {
+        self.over.clear();
+        self.cancelled.store(false, Ordering::Release);
+        let turn = self.turn.fetch_add(1, Ordering::AcqRel) + 1;
+        self.step.store(Step::Waiting as u8, Ordering::Release);
+        turn
+    }
+
+    /// The thread has begun, or nobody uses the slot any more.
+    pub(crate) fn enter(&self, step: Step) {
         self.step.store(step as u8, Ordering::Release);
     }
 
@@ -66,10 +84,6 @@ impl Slot {
     pub(crate) fn finish(&self, step: Step) {
         self.step.store(step as u8, Ordering::Release);
         self.over.set();
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.step(), Step::Done | Step::Ended)
     }
 
     pub(crate) fn cancel(&self) {

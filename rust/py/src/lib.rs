@@ -16,6 +16,7 @@ mod errors;
 mod figures;
 mod listener;
 mod plan;
+mod posted;
 mod probe;
 mod ring;
 
@@ -25,7 +26,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::buffer::RowsBuffer;
+    use crate::buffer::{Borrowed, RowsBuffer};
     #[pymodule_export]
     use crate::codec::{check_key_file, decode_frame, encode_frame, refusal_codes, run_vector};
     #[pymodule_export]
@@ -35,6 +36,8 @@ mod _native {
     #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]
+    use crate::posted::Posted;
+    #[pymodule_export]
     use crate::probe::{boundary_sockets, interface_of};
     #[pymodule_export]
     use crate::ring::Ring;
@@ -42,10 +45,14 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("ROW_LANE_BYTES", stagelink_proto::limits::ROW_LANE_BYTES)?;
         let names = [
+            "ROW_LANE_BYTES",
+            "Borrowed",
             "Description",
             "Listener",
             "Plan",
+            "Posted",
             "Ring",
             "RowsBuffer",
             "__version__",

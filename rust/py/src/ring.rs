@@ -1,9 +1,10 @@
 //! `Ring`: every call releases the interpreter lock, waits in stagelink-net, and looks for signals
 //! between the slices of its wait.
 //!
-//! It keeps no state of its own.
+//! Of its own it keeps nothing but the memory of sends that nobody waits for.
 
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::AsRawFd as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -18,12 +19,13 @@ use stagelink_proto::hello::Suite;
 use stagelink_proto::progress::Phase;
 use stagelink_proto::ready::Ready;
 
-use crate::buffer::Export;
+use crate::buffer::{Export, Held};
 use crate::description::Description;
 use crate::errors;
 use crate::figures::peer_dict;
 use crate::listener::Listener;
 use crate::plan::Plan;
+use crate::posted::{Orphan, Posted};
 
 /// The longest that a number of seconds may mean, so that it fits a duration.
 const SECONDS_MAX: f64 = 86_400.0 * 365.0;
@@ -32,11 +34,13 @@ const SECONDS_MAX: f64 = 86_400.0 * 365.0;
 #[pyclass(frozen, module = "stagelink._native")]
 pub(crate) struct Ring {
     inside: Inside,
+    // Behind the ring itself, whose threads have ended when they are released.
+    orphans: Mutex<Vec<Orphan>>,
 }
 
 /// Asks Python for pending signals, and keeps what their handler raised.
 #[derive(Default)]
-struct Signals {
+pub(crate) struct Signals {
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -54,7 +58,7 @@ impl Interrupt for Signals {
 
 impl Signals {
     /// Run `call` without the interpreter lock and turn its error into an exception.
-    fn wait<T: Send>(
+    pub(crate) fn wait<T: Send>(
         py: Python<'_>,
         call: impl FnOnce(&Self) -> Result<T, LinkError> + Send,
     ) -> PyResult<T> {
@@ -124,7 +128,8 @@ impl Ring {
             checksums: checksum,
         };
         let inside = Signals::wait(py, |signals| Inside::join(settings, signals))?;
-        Ok(Self { inside })
+        let orphans = Mutex::new(Vec::new());
+        Ok(Self { inside, orphans })
     }
 
     #[getter]
@@ -246,6 +251,39 @@ impl Ring {
         })
     }
 
+    /// Rounds with rows that may be on the ring at once; on rank 0 the least of all stages'.
+    #[getter]
+    fn rounds_in_flight_max(&self) -> u16 {
+        self.inside.rounds_in_flight_max()
+    }
+
+    /// Hand over a writable buffer for the rows of the next round of the bulk lane.
+    fn post_receive(slf: &Bound<'_, Self>, rows: &Bound<'_, PyAny>) -> PyResult<Posted> {
+        let ring = slf.get();
+        ring.release_orphans();
+        let held = Held::new(rows, true)?;
+        let posted = ring.inside.post_receive(held.rows_in());
+        let posted = posted.map_err(|error| errors::to_python(slf.py(), &error))?;
+        Ok(Posted::new(posted, held, slf.clone().unbind()))
+    }
+
+    /// Hand over a round's rows; a background thread sends them when there is a credit.
+    fn post_send(slf: &Bound<'_, Self>, round: u64, rows: &Bound<'_, PyAny>) -> PyResult<Posted> {
+        let ring = slf.get();
+        ring.release_orphans();
+        let held = Held::new(rows, false)?;
+        let lent = held.rows_out();
+        let posted = Signals::wait(slf.py(), |signals| {
+            ring.inside.post_send(round, lent, signals)
+        })?;
+        Ok(Posted::new(posted, held, slf.clone().unbind()))
+    }
+
+    /// A descriptor that is readable while a transfer is over that ``wait`` was not told of.
+    fn fileno(&self) -> i32 {
+        self.inside.completions().as_raw_fd()
+    }
+
     /// Counters since ``join``: bytes and frames sent and received, seconds waited, per link.
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
@@ -287,6 +325,22 @@ impl Ring {
     pub(crate) fn inside(&self) -> &Inside {
         &self.inside
     }
+
+    /// Keep the memory of a send until it is gone.
+    pub(crate) fn adopt(&self, orphan: Orphan) {
+        self.lock_orphans().push(orphan);
+    }
+
+    fn release_orphans(&self) {
+        let is_over = |orphan: &mut Orphan| orphan.is_over();
+        // Released outside the lock: an exporter may run code of its own.
+        let over: Vec<Orphan> = self.lock_orphans().extract_if(.., is_over).collect();
+        drop(over);
+    }
+
+    fn lock_orphans(&self) -> MutexGuard<'_, Vec<Orphan>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn member_dict<'py>(
@@ -320,7 +374,7 @@ fn strategy(name: &str) -> Result<Strategy, LinkError> {
     })
 }
 
-fn seconds(value: f64) -> Duration {
+pub(crate) fn seconds(value: f64) -> Duration {
     // A number that is none, or is negative, means no time at all.
     Duration::try_from_secs_f64(value.clamp(0.0, SECONDS_MAX)).unwrap_or_default()
 }
