@@ -273,3 +273,6 @@ impl<'a> Wait<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
