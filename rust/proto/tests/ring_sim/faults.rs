@@ -24,6 +24,25 @@ impl Place {
     }
 }
 
+/// The longest stop after which the ring goes on.
+const HEALING_MAX: Duration = Duration::from_secs(4);
+/// Kinds of faults, those of a broken rule each for itself.
+pub(crate) const KINDS: [&str; 13] = [
+    "kill",
+    "freeze",
+    "hang",
+    "engine",
+    "reset",
+    "half close",
+    "black hole",
+    "stall",
+    "flip",
+    "stale plan",
+    "double rows",
+    "extra credit",
+    "skipped round",
+];
+
 /// When something goes wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
@@ -116,11 +135,12 @@ pub(crate) struct Fault {
 
 impl What {
     /// True where the ring goes on afterwards.
-    pub(crate) const fn heals(&self) -> bool {
-        matches!(
-            self,
-            Self::Stall { .. } | Self::Freeze { time: Some(_), .. }
-        )
+    pub(crate) fn heals(&self) -> bool {
+        match *self {
+            Self::Stall { .. } => true,
+            Self::Freeze { time, .. } => time.is_some_and(|time| time <= HEALING_MAX),
+            _ => false,
+        }
     }
 
     /// How long it lasts, where it heals.
@@ -129,8 +149,35 @@ impl What {
             Self::Stall { time, .. }
             | Self::Freeze {
                 time: Some(time), ..
-            } => time,
+            } if self.heals() => time,
             _ => Duration::ZERO,
+        }
+    }
+
+    /// How long `rank` itself does nothing.
+    pub(crate) fn stops(&self, rank: u32) -> Duration {
+        match *self {
+            Self::Freeze {
+                rank: frozen,
+                time: Some(time),
+            } if rank == frozen => time,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Its place among the kinds of faults.
+    pub(crate) const fn kind(&self) -> usize {
+        match self {
+            Self::Kill { .. } => 0,
+            Self::Freeze { .. } => 1,
+            Self::Hang { .. } => 2,
+            Self::EngineFails { .. } => 3,
+            Self::Reset { .. } => 4,
+            Self::HalfClose { .. } => 5,
+            Self::BlackHole { .. } => 6,
+            Self::Stall { .. } => 7,
+            Self::Flip { .. } => 8,
+            Self::Breaks { rule, .. } => 9 + *rule as usize,
         }
     }
 
@@ -199,7 +246,11 @@ fn lasting_fault(options: &Options, draw: &mut Draw) -> What {
     let tail_percent = draw.pick(&[0, 50, 90, 100]);
     match draw.below(12) {
         0 | 1 => What::Kill { rank, tail_percent },
-        2 | 3 => What::Freeze { rank, time: None },
+        2 | 3 => {
+            // One that goes on after it was given up finds out what happened.
+            let time = draw.chance(30).then(|| draw.millis(12_000, 90_000));
+            What::Freeze { rank, time }
+        }
         4 => What::Hang { rank },
         5 => What::EngineFails { rank },
         6 => What::Reset {
@@ -243,7 +294,7 @@ fn healing_fault(options: &Options, draw: &mut Draw, of: u64) -> What {
     let interval = options.interval().max(Duration::from_secs(2).min(dead / 3));
     let most = dead
         .saturating_sub(interval + Duration::from_millis(600))
-        .min(Duration::from_secs(4));
+        .min(HEALING_MAX);
     let most = u64::try_from(most.as_millis()).unwrap_or(0) / of;
     let time = draw.millis(1, most.max(2));
     if draw.chance(40) {

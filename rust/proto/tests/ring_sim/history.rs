@@ -49,6 +49,7 @@ pub(crate) struct History {
     pub(crate) broken: Vec<String>,
     /// What happened, where it is to be printed.
     pub(crate) trace: Option<Vec<String>>,
+    pub(crate) now: Duration,
     boundaries: Vec<Boundary>,
     ranks: Vec<Rank>,
     plans: Vec<(u64, Plan)>,
@@ -63,13 +64,15 @@ impl History {
         Self {
             broken: Vec::new(),
             trace: None,
+            now: Duration::ZERO,
             boundaries: (0..world).map(boundary).collect(),
             ranks: (0..world).map(|_| Rank::default()).collect(),
             plans: Vec::new(),
         }
     }
 
-    pub(crate) fn note(&mut self, now: Duration, text: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>13.6} s  {}", now.as_secs_f64(), text()));
         }
@@ -93,6 +96,12 @@ impl History {
 
     /// A rank has taken a plan: the lead's next one, against states that fit it.
     pub(crate) fn admitted(&mut self, rank: u32, round: u64, plan: &Plan) {
+        self.note(|| {
+            format!(
+                "rank {rank} takes the plan of round {round}: {}",
+                outline(plan)
+            )
+        });
         let own = &mut self.ranks[rank as usize];
         let expected = self.plans.get(own.admitted);
         let is_next = expected.is_some_and(|(at, it)| *at == round && it == plan);
@@ -111,6 +120,7 @@ impl History {
 
     /// A frame is started to `rank`.
     pub(crate) fn sent(&mut self, rank: u32, round: u64, rows: &[u8]) {
+        self.note(|| format!("round {round} leaves for rank {rank}, {} bytes", rows.len()));
         let it = &mut self.boundaries[rank as usize];
         it.under_way.push_back((round, content(rows)));
         it.credits_taken += 1;
@@ -151,6 +161,7 @@ impl History {
 
     /// Rows are complete in the buffer that was written: in order, once, unchanged.
     pub(crate) fn delivered(&mut self, rank: u32, buffer: usize, round: u64, rows: &[u8]) {
+        self.note(|| format!("round {round} is in buffer {buffer} of rank {rank}"));
         let ended = self.ranks[rank as usize].ended_at;
         self.must(ended.is_none(), || {
             format!("rank {rank}: rows of round {round} were delivered after its end")
@@ -187,7 +198,8 @@ impl History {
     }
 
     /// The ring has ended on a rank.
-    pub(crate) fn ended(&mut self, rank: u32, now: Duration) {
+    pub(crate) fn ended(&mut self, rank: u32) {
+        let now = self.now;
         let was = self.ranks[rank as usize].ended_at.replace(now);
         self.must(was.is_none(), || format!("rank {rank} ended twice"));
     }
@@ -257,4 +269,14 @@ fn content(rows: &[u8]) -> u64 {
         word[..piece.len()].copy_from_slice(piece);
         crate::draw::mix(sum ^ u64::from_le_bytes(word)).wrapping_add(1)
     })
+}
+
+/// A plan in few words.
+fn outline(plan: &Plan) -> String {
+    let each = plan.entries().iter().map(|it| {
+        let (id, op, rows, kept) = (it.id, it.op, it.rows, it.accepted);
+        let (first, generation) = (it.first, it.generation);
+        format!("{op:?} {id} at {first} with {rows}, {kept} kept, generation {generation}")
+    });
+    each.collect::<Vec<_>>().join("; ")
 }

@@ -8,7 +8,7 @@ use stagelink_proto::hello::Link;
 use stagelink_proto::keepalive::Timers;
 use stagelink_proto::limits::{BYE_WAIT, JOIN_LIMIT};
 
-use crate::faults::{Rule, What};
+use crate::faults::{KINDS, Rule, What};
 use crate::node::{Node, Work};
 use crate::options::Options;
 use crate::ring::{Happening, Ring};
@@ -26,6 +26,8 @@ pub(crate) struct Verdict {
     pub(crate) late: u64,
     pub(crate) rows: u64,
     pub(crate) steps: u64,
+    /// Faults that took effect, by kind.
+    pub(crate) effects: [u64; KINDS.len()],
 }
 
 /// Runs a seed to its end. Errors: every rule that was broken.
@@ -54,6 +56,9 @@ fn judge(ring: &mut Ring) -> Result<Verdict, Vec<String>> {
         steps: ring.steps,
         ..Verdict::default()
     };
+    for it in ring.happenings.iter().filter(|it| it.since.is_some()) {
+        verdict.effects[it.what.kind()] += 1;
+    }
     let mut faults = Vec::new();
     let lasting = ring
         .happenings
@@ -99,6 +104,7 @@ fn judge(ring: &mut Ring) -> Result<Verdict, Vec<String>> {
 fn may_go_unseen(it: &Happening) -> bool {
     match it.what {
         What::Flip { .. } => true,
+        What::Freeze { time, .. } => time.is_some() && !it.was_open,
         What::Reset { place, .. }
         | What::HalfClose { place, .. }
         | What::BlackHole { place, .. } => place.link == Link::Ring || !it.was_open,
@@ -138,7 +144,7 @@ fn named(ring: &Ring, lasting: &[&Happening], faults: &mut Vec<String>) {
         .iter()
         .filter_map(|it| Some(it.since? + limit(it, &ring.options)));
     let healing: Duration = ring.happenings.iter().map(|it| it.what.lasts()).sum();
-    let by = limits.max().unwrap_or_default() + healing;
+    let all_by = limits.max().unwrap_or_default() + healing;
     for node in ring.survivors() {
         let rank = node.rank;
         let Some((fate, at)) = node.fate().zip(node.fate_at) else {
@@ -154,6 +160,8 @@ fn named(ring: &Ring, lasting: &[&Happening], faults: &mut Vec<String>) {
                 "rank {rank} names another than {culprits:?}: {fate:?}"
             ));
         }
+        let stopped: Duration = lasting.iter().map(|it| it.what.stops(rank)).sum();
+        let by = all_by + stopped;
         if at > by {
             let (at, by) = (at.as_secs_f64(), by.as_secs_f64());
             faults.push(format!(
@@ -197,7 +205,7 @@ fn limit(it: &Happening, options: &Options) -> Duration {
     let own = match it.what {
         What::Hang { rank } => {
             let limit = options.engines[rank as usize].busy_limit_ms;
-            Duration::from_millis(u64::from(limit)) + options.interval()
+            Duration::from_millis(u64::from(limit)) + options.interval() * 2
         }
         What::BlackHole { .. } if is_boundary => USER_TIMEOUT,
         _ => Duration::ZERO,
@@ -243,6 +251,7 @@ impl Verdict {
             late: self.late + other.late,
             rows: self.rows + other.rows,
             steps: self.steps + other.steps,
+            effects: std::array::from_fn(|kind| self.effects[kind] + other.effects[kind]),
         }
     }
 }

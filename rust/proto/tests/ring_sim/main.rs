@@ -31,6 +31,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{available_parallelism, scope};
 
+use faults::KINDS;
 use judge::Verdict;
 use mutant::Mutant;
 use options::Options;
@@ -101,6 +102,10 @@ fn a_thousand_rings_finish_or_name_who_is_to_blame() {
         sum.finished > 300 && sum.named > 300,
         "both are common: {sum:?}"
     );
+    for (kind, count) in KINDS.iter().zip(sum.effects) {
+        println!("{kind}: {count}");
+        assert!(count > 0, "no {kind} took effect");
+    }
 }
 
 /// `RING_SIM_FIRST` and `RING_SIM_SEEDS` choose others.

@@ -54,12 +54,12 @@ pub(crate) struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// Its limit is beyond all that it does, the reports' way included.
+    /// Its limit is beyond all that it does, with what a stalled link may add between two reports.
     pub(crate) fn has_limit(&mut self, interval_ms: u32) {
         let slow = self
             .slow
             .map_or(0, |(_, time)| u32::try_from(time.as_millis()).unwrap_or(0));
-        let least = (slow + 8_000).max(8 * interval_ms);
+        let least = if slow > 0 { slow + 8_000 } else { interval_ms };
         self.busy_limit_ms = self.busy_limit_ms.max(least);
     }
 }
@@ -146,9 +146,7 @@ fn engine(draw: &mut Draw, interval_ms: u32) -> EngineOptions {
         let time = draw.millis(3_000, 90_000);
         (draw.below(12), time)
     });
-    // A limit below what an interval, a stall and a delay take together would be passed by the
-    // reports' way alone.
-    let limit = draw.pick(&[0, 8, 12]) * interval_ms;
+    let limit = draw.pick(&[0, 1, 4]) * interval_ms;
     let mut engine = EngineOptions {
         starts: draw.millis(0, 300),
         load: if draw.chance(10) {
@@ -160,7 +158,7 @@ fn engine(draw: &mut Draw, interval_ms: u32) -> EngineOptions {
         busy_limit_ms: limit,
         slow,
     };
-    if limit > 0 {
+    if slow.is_some() && limit > 0 {
         engine.has_limit(interval_ms);
     }
     engine

@@ -127,6 +127,7 @@ impl Ring {
             }
             self.look_at_effects();
             self.sim.now = self.next();
+            self.sim.history.now = self.sim.now;
         }
     }
 
@@ -193,7 +194,7 @@ impl Ring {
             }
             it.is_over = true;
             let what = it.what;
-            self.sim.history.note(now, || format!("{what:?}"));
+            self.sim.history.note(|| format!("{what:?}"));
             let took_effect = self.break_one(index, what);
             let was_open = self.is_open();
             let it = &mut self.happenings[index];

@@ -106,9 +106,8 @@ impl Node {
         let mut payload = Vec::new();
         fate.encode(&mut payload);
         let (rank, now) = (self.rank, sim.now);
-        sim.history
-            .note(now, || format!("rank {rank} ends: {fate:?}"));
-        sim.history.ended(rank, now);
+        sim.history.note(|| format!("rank {rank} ends: {fate:?}"));
+        sim.history.ended(rank);
         self.fate.see(fate);
         self.fate_at = Some(now);
         sim.wire.stop_listening(rank, now);

@@ -193,12 +193,12 @@ impl Node {
         if self.is_over || sim.now < self.manner.starts {
             return;
         }
-        if self.fate_at.is_none() {
-            self.advance_boot(sim);
-        }
         let keys: Vec<u32> = self.links.keys().copied().collect();
         for key in keys {
             while self.may_read(key, sim) && self.receive(key, sim) {}
+        }
+        if self.fate_at.is_none() {
+            self.advance_boot(sim);
         }
         if self.fate_at.is_none()
             && self.bye_due.is_none()

@@ -6,7 +6,7 @@ use stagelink_proto::keepalive::{Hearing, KeepAlive, Timers};
 use stagelink_proto::message::{Message, Surroundings};
 use stagelink_proto::open::Open;
 use stagelink_proto::plan::Plan;
-use stagelink_proto::progress::Phase;
+use stagelink_proto::progress::{Phase, Progress};
 use stagelink_proto::rows::{Boundary, ExpectedRows};
 use stagelink_proto::{ProtocolError, Refusal};
 
@@ -102,10 +102,7 @@ impl Node {
                 sim.history.credit_received(link.peer, header.count);
                 Ok(())
             }
-            Message::Progress(it) => self
-                .watches
-                .get_mut(&key)
-                .map_or(Ok(()), |watch| watch.report(&it, sim.now)),
+            Message::Progress(it) => self.progressed(key, &it, sim),
             Message::Fate(fate) => {
                 self.told(sim, fate);
                 Ok(())
@@ -113,6 +110,18 @@ impl Node {
             Message::Bye if self.rank != 0 && key == 0 => self.answer_bye(sim),
             _ => Ok(()),
         }
+    }
+
+    /// A peer's engine stands still only by two of its own reports: in between it may have got on.
+    fn progressed(&mut self, key: u32, it: &Progress, sim: &Sim) -> Result<(), ProtocolError> {
+        let Some(watch) = self.watches.get_mut(&key) else {
+            return Ok(());
+        };
+        watch.report(it, sim.now)?;
+        if sim.is(Mutant::IgnoresStalls) {
+            return Ok(());
+        }
+        watch.check(sim.now)
     }
 
     pub(super) fn open(&mut self, open: &Open, sim: &Sim) {
