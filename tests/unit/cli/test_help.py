@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -37,15 +37,21 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_help_answers_in_time() -> None:
-    """The best of five: the figure is the command's, not the machine's other work."""
+    """Processor time, the best of five: a clock would measure the machine's other work too."""
     took = []
     for _ in range(5):
-        began = time.perf_counter()
+        before = _children_seconds()
         subprocess.run(
             [sys.executable, "-m", "stagelink", "up", "--help"], capture_output=True, check=True
         )
-        took.append(time.perf_counter() - began)
+        took.append(_children_seconds() - before)
     assert min(took) < HELP_SECONDS
+
+
+def _children_seconds() -> float:
+    """Processor seconds of all processes that were waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @pytest.mark.parametrize("command", COMMANDS)
