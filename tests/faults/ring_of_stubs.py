@@ -108,7 +108,7 @@ class StubRing:
         world: Stages.
         control: Ranks whose control link goes through a proxy of its own.
         boundary: Ranks r whose link from rank r - 1 goes through a proxy of its own.
-        absent: Ranks that are never started.
+        absent: Ranks that are not started until ``add`` does it.
         **settings: Over `SETTINGS`; ``of_rank`` has more for single ranks.
     """
 
@@ -129,9 +129,10 @@ class StubRing:
         self.control: dict[int, FaultProxy] = {}
         self.boundary: dict[int, FaultProxy] = {}
         self.ranks: dict[int, Rank] = {}
+        self._told = {number: {**every, **own.get(number, {})} for number in range(world)}
         self._stack = contextlib.ExitStack()
         try:
-            self._start(every, own, set(absent), (control, boundary))
+            self._start(set(absent), (control, boundary))
         except BaseException:
             self._stack.close()
             raise
@@ -155,6 +156,13 @@ class StubRing:
             rank.next("running")
         return self
 
+    def add(self, number: int) -> Rank:
+        """Start a rank that was absent."""
+        one = self._spawn(number)
+        one.next("listening")
+        one.tell(self.address)
+        return one
+
     def send(self, rank: int, number: signal.Signals) -> float:
         """Send a signal to one rank; returns when."""
         sent = time.monotonic()
@@ -165,28 +173,30 @@ class StubRing:
         """The error of every rank, in rank order, but for those that cannot say one."""
         return [one.next("error") for rank, one in self.ranks.items() if rank not in without]
 
-    def _start(
-        self,
-        every: dict[str, Any],
-        own: dict[int, dict[str, Any]],
-        absent: set[int],
-        proxied: tuple[tuple[int, ...], tuple[int, ...]],
-    ) -> None:
+    @property
+    def address(self) -> str:
+        """Where rank 0 listens."""
+        return self.addresses[0]
+
+    def _spawn(self, number: int) -> Rank:
+        one = self.ranks[number] = Rank({**self._told[number], "rank": number})
+        self._stack.callback(one.end)
+        return one
+
+    def _start(self, absent: set[int], proxied: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         for number in sorted(set(range(self.world)) - absent):
-            one = Rank({**every, **own.get(number, {}), "rank": number})
-            self._stack.callback(one.end)
-            self.ranks[number] = one
+            self._spawn(number)
         control, boundary = proxied
-        addresses = {n: one.next("listening")["address"] for n, one in self.ranks.items()}
+        self.addresses = {n: one.next("listening")["address"] for n, one in self.ranks.items()}
         for number, one in self.ranks.items():
             if number == 0:
                 continue
-            lead = addresses[0]
+            lead = self.address
             if number in control or number in boundary:
                 proxy = self.control[number] = self._proxy(lead)
                 lead = proxy.address
             if number in boundary:
-                self._put_between(number, addresses[number])
+                self._put_between(number, self.addresses[number])
             one.tell(lead)
 
     def _proxy(self, target: str) -> FaultProxy:
