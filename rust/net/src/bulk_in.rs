@@ -5,8 +5,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::PollFd;
 use stagelink_proto::Refusal;
@@ -25,6 +23,7 @@ use crate::lent::LentMut;
 use crate::plans::PLANS_QUEUED_MAX;
 use crate::slots::{Completions, Slot, Step};
 use crate::socket::{READ, poll};
+use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::wait::{Interrupt, Strategy, Wait};
 use crate::wake::Wake;
 

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::PollFd;
 use stagelink_proto::progress::Phase;
@@ -19,6 +18,7 @@ use crate::lent::Lent;
 use crate::outgoing::Outgoing;
 use crate::slots::{Completions, Slot, Step};
 use crate::socket::{READ, poll};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::wait::{Interrupt, Strategy, Wait};
 use crate::wake::Wake;
 

@@ -47,6 +47,7 @@ mod socket;
 mod star;
 mod strangers;
 mod stuck;
+mod sync;
 mod telling;
 pub mod wait;
 mod wake;

@@ -3,9 +3,8 @@
 //! It holds no memory and moves no bytes; `bulk_in` and `bulk_out` do.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::wake::Wake;
 
 /// How far a transfer is.
