@@ -49,8 +49,10 @@ class Rank:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.rank: int = told["rank"]
+        # What puts it on another host; the process that it becomes has the same id.
+        within = told.pop("within", ())
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), json.dumps(told)],
+            [*within, sys.executable, str(SCRIPT), json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -28,7 +28,7 @@ class Node:
         self.stdout, self.stderr = folder / f"{name}.out", folder / f"{name}.err"
         with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [*options.pop("within", ()), sys.executable, "-m", *arguments],
                 stdin=options.pop("stdin", subprocess.DEVNULL),
                 stdout=options.pop("to", out),
                 stderr=err,
