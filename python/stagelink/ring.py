@@ -21,8 +21,21 @@ if TYPE_CHECKING:
     from stagelink.request.round import Round
 
 
+class PostedRows(Protocol):
+    """Rows that the link sends in the background, a `_native.Posted`."""
+
+    def wait(self, seconds: float | None = None) -> tuple[int, int]:
+        """Return once they are gone and their memory may be written again."""
+        ...
+
+
 class LeadRing(Protocol):
     """The calls that rank 0's loop makes once a round; `alone.AloneRing` has them too."""
+
+    @property
+    def rounds_in_flight_max(self) -> int:
+        """Rounds that may be on the ring at once."""
+        ...
 
     def send_plan(self, plan: _native.Plan) -> int:
         """Send the plan to every follower; return its round number."""
@@ -30,6 +43,10 @@ class LeadRing(Protocol):
 
     def send_rows(self, number: int, rows: np.ndarray, /) -> None:
         """Send the round's rows to the next rank."""
+        ...
+
+    def post_send(self, number: int, rows: np.ndarray, /) -> PostedRows:
+        """Send the round's rows in the background."""
         ...
 
     def receive_rows(self, number: int, rows: np.ndarray, /) -> int:
@@ -61,6 +78,8 @@ class Ring:
         self.send_plan = native.send_plan
         self.receive_plan = native.receive_plan
         self.send_rows = native.send_rows
+        self.post_send = native.post_send
+        self.post_receive = native.post_receive
         self.receive_rows = native.receive_rows
         self.exchange = native.exchange
         self.progress = native.progress
@@ -91,6 +110,11 @@ class Ring:
                 suite=config.suite,
             )
         )
+
+    @property
+    def rounds_in_flight_max(self) -> int:
+        """Rounds with rows that may be on the ring at once; on rank 0 the least of all stages'."""
+        return self._native.rounds_in_flight_max
 
     @property
     def members(self) -> list[dict[str, Any]]:

@@ -15,8 +15,22 @@ if TYPE_CHECKING:
     from stagelink._native import Plan
 
 
+class Kept:
+    """Rows that went nowhere."""
+
+    def __init__(self, number: int, rows: int) -> None:
+        """Remember what `wait` returns."""
+        self._gone = (number, rows)
+
+    def wait(self, seconds: float | None = None) -> tuple[int, int]:  # noqa: ARG002 (the seam's)
+        """Return at once."""
+        return self._gone
+
+
 class AloneRing:
     """The calls of `stagelink.ring.LeadRing` for a world of one."""
+
+    rounds_in_flight_max = 1
 
     def __init__(self, *, planes: int, plane_row_bytes: int) -> None:
         """Take the boundary format of the engine."""
@@ -35,6 +49,11 @@ class AloneRing:
     def send_rows(self, number: int, rows: np.ndarray, /) -> None:  # noqa: ARG002 (the seam's)
         """Keep a view of the rows until they are received."""
         self._rows = rows
+
+    def post_send(self, number: int, rows: np.ndarray, /) -> Kept:
+        """Keep a view of the rows until they are received."""
+        self.send_rows(number, rows)
+        return Kept(number, 0 if self._plan is None else self._plan.rows_total)
 
     def receive_rows(self, number: int, rows: np.ndarray, /) -> int:  # noqa: ARG002
         """Copy the rows that return; return how many."""

@@ -1,6 +1,7 @@
 """Every other rank's loop: plan in, rows in, run, rows out, until rank 0 says bye.
 
-It calls the ring and the engine and nothing else; it knows no prompt, no token and no text.
+It calls the ring and the engine and nothing else; it knows no prompt, no token and no text. Rows of
+a prompt's chunks land and leave in the background while it computes another chunk.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from stagelink.node.boundary import IncomingRows, OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.returned import gather_returned
 from stagelink.node.times import StageTimes
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from stagelink._native import Plan
     from stagelink.engine import StageEngine
     from stagelink.node.rows import BoundaryRows
     from stagelink.ring import Ring
+
+_NO_ROWS = np.empty(0, dtype=np.uint8)
 
 
 def follow(
@@ -34,24 +38,29 @@ def follow(
         busy_seconds: How long one round may compute before the ring counts this stage as stuck.
     """
     times = StageTimes()
+    incoming, outgoing = IncomingRows(ring, rows), OutgoingRows(ring, rows)
     while True:
         began = time.perf_counter()
         received = ring.receive_plan()
         if received is None:
             return times
         number, plan = received
-        size = rows.size(plan.rows_total)
-        if plan.rows_total:
-            ring.receive_rows(number, rows.incoming)
+        rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else _NO_ROWS
+        rows_out = outgoing.take(plan.rows_total)
         ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
         arrived = time.perf_counter()
         with engine_errors(f"computing round {number}"):
-            engine.run(plan, rows.incoming[:size], rows.outgoing[:size])
-        outgoing = _wanted_back(plan, rows) if is_last else rows.outgoing[:size]
+            engine.run(plan, rows_in, rows_out)
+        incoming.release()
         computed = time.perf_counter()
         ring.progress("sending", round=number)
-        if plan.rows_total:
-            ring.send_rows(number, outgoing)
+        if plan.rows_total and is_last:
+            ring.send_rows(number, _wanted_back(plan, rows_out, rows))
+        elif plan.rows_returned:
+            # The ring waits for this round: the shortest way is in this thread.
+            ring.send_rows(number, rows_out)
+        elif plan.rows_total:
+            outgoing.post(number, rows_out)
         ring.progress("idle", round=number)
         if plan.rows_total:
             times.add(
@@ -61,13 +70,13 @@ def follow(
             )
 
 
-def _wanted_back(plan: Plan, rows: BoundaryRows) -> np.ndarray:
+def _wanted_back(plan: Plan, rows_out: np.ndarray, rows: BoundaryRows) -> np.ndarray:
     """Return the rows that go to rank 0; without a copy where all of them do."""
     if plan.rows_returned == plan.rows_total:
-        return rows.outgoing[: rows.size(plan.rows_total)]
+        return rows_out
     gather_returned(
         plan,
-        rows.outgoing,
+        rows_out,
         rows.returned,
         planes=rows.planes,
         plane_row_bytes=rows.plane_row_bytes,

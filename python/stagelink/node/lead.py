@@ -1,10 +1,13 @@
 """Rank 0's loop: plan, run, send, receive, head, sample, commit, one round after the other.
 
-It calls the ring and the engine and nothing else; what a round does is the scheduler's decision.
+It calls the ring and the engine and nothing else; what a round does is the scheduler's decision. A
+round that returns no rows, as all chunks of a prompt but the last, is not waited for: the next is
+computed while it crosses and while other stages compute it.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import time
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink.node.boundary import OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.times import StageTimes
 from stagelink.request.admission import check_max_tokens, check_prompt
@@ -53,7 +57,7 @@ class Event:
 
 
 class Lead:
-    """Generates on a ring that runs; several streams at once, one round in flight."""
+    """Generates on a ring that runs; several streams at once, several prompt chunks in flight."""
 
     def __init__(
         self,
@@ -71,6 +75,9 @@ class Lead:
         self._engine = engine
         self._ring = ring
         self._rows = rows
+        self._outgoing = OutgoingRows(ring, rows)
+        # Rounds whose empty rows frame has not been received.
+        self._due: collections.deque[int] = collections.deque()
         self._settings = settings
         self._vocab = vocab
         self._decode = decode
@@ -119,6 +126,7 @@ class Lead:
         """Run what is queued, and free the slots of streams that ended."""
         while not self._scheduler.is_idle:
             self.step()
+        self._take_due(0)
 
     def step(self) -> list[Event]:
         """Run one round and return what it gained; nothing where there is nothing to do."""
@@ -135,8 +143,9 @@ class Lead:
         """Send a round round the ring; return the logits ``[drawing, vocab]`` where rows return."""
         plan = plan_of(wanted)
         token_ids = np.asarray(wanted.token_ids, dtype=np.int64)
-        outgoing = self._rows.outgoing[: self._rows.size(plan.rows_total)]
         began = time.perf_counter()
+        self._take_due(self._ring.rounds_in_flight_max - 1)
+        outgoing = self._outgoing.take(plan.rows_total)
         number = self._ring.send_plan(plan)
         self._ring.progress("computing", round=number, busy_limit_seconds=self._busy_seconds)
         sent = time.perf_counter()
@@ -146,11 +155,15 @@ class Lead:
         if not plan.rows_total:
             self._ring.progress("idle", round=number)
             return None
-        returned = self._ring.exchange(number, outgoing, self._rows.incoming)
+        if not plan.rows_returned:
+            self._outgoing.post(number, outgoing)
+            self._due.append(number)
+        returned, incoming = self._exchange(number, outgoing) if plan.rows_returned else (0, None)
         received = time.perf_counter()
-        incoming = self._rows.incoming[: self._rows.size(returned)]
-        with engine_errors(f"computing the head of round {number}"):
-            logits = self._engine.run_head(incoming, returned) if returned else None
+        logits = None
+        if incoming is not None:
+            with engine_errors(f"computing the head of round {number}"):
+                logits = self._engine.run_head(incoming, returned)
         ended = time.perf_counter()
         self._ring.progress("idle", round=number)
         self.times.add(
@@ -159,6 +172,22 @@ class Lead:
             wait_seconds=sent - began + received - computed,
         )
         return logits
+
+    def _exchange(self, number: int, outgoing: np.ndarray) -> tuple[int, np.ndarray]:
+        """Send a round's rows and wait for those that return, and for all rounds before it."""
+        incoming = self._rows.incoming[0]
+        if self._due:
+            self._ring.send_rows(number, outgoing)
+            self._take_due(0)
+            returned = self._ring.receive_rows(number, incoming)
+        else:
+            returned = self._ring.exchange(number, outgoing, incoming)
+        return returned, incoming[: self._rows.size(returned)]
+
+    def _take_due(self, left: int) -> None:
+        """Receive the empty frames of the oldest rounds until at most ``left`` are in flight."""
+        while len(self._due) > left:
+            self._ring.receive_rows(self._due.popleft(), self._rows.landing)
 
     def _draw(self, wanted: Round, logits: np.ndarray) -> list[int]:
         streams = [self._scheduler.stream(stream_id) for stream_id in wanted.drawing]

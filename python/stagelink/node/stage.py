@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 # rows; with more a credit frame goes back once in many hops (docs/protocol.md 6.6).
 BUFFERS = 16
 
+# A prompt's chunks are computed by every stage at once and cross every boundary meanwhile: one a
+# stage and one a boundary, the way back included, is what keeps all of them busy.
+ROUNDS_IN_FLIGHT_MOST = 64
+
 
 @dataclasses.dataclass(slots=True)
 class Stage:
@@ -97,6 +101,7 @@ class Stage:
             device=told.device,
             host=platform.node(),
             buffers=BUFFERS,
+            rounds_in_flight_max=min(2 * self.world, ROUNDS_IN_FLIGHT_MOST),
             batch_invariant=told.batch_invariant,
         )
 

@@ -1,4 +1,4 @@
-"""Cuts a prompt into the chunks that go round the ring one at a time.
+"""Cuts a prompt into the chunks that go round the ring one after the other.
 
 It decides sizes only; when a chunk is sent is the scheduler's business.
 """

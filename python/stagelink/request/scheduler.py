@@ -4,7 +4,8 @@ It decides what a round does; it sends nothing, computes nothing and draws nothi
 
 Rules: a prompt chunk is a round of its own, so that a prompt's batches never depend on what else
 runs; all decoding streams share a round, one row each; where both wait they alternate; a stream
-that ended frees its slot in the next round, or in a round of its own when nothing else waits.
+that ended frees its slot in the next round, or in a round of its own when nothing else waits. A
+round that draws nothing can be committed when it is sent: what it does is known then.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Drawn:
 
 
 class Scheduler:
-    """Streams of one ring, one round in flight at a time."""
+    """Streams of one ring; a round is committed before the next one is asked for."""
 
     def __init__(self, *, streams_max: int, rows_max: int, chunk_rows: int) -> None:
         """Take the shapes that every stage declared at boot."""
@@ -112,7 +113,12 @@ class Scheduler:
         return _round(closes, []) if closes else None
 
     def commit(self, done: Round, token_ids: Sequence[int]) -> list[Drawn]:
-        """Apply a completed round; ``token_ids`` has one drawn token a ``done.drawing``."""
+        """Apply a round that is complete or draws nothing.
+
+        Args:
+            done: What `next_round` returned.
+            token_ids: One drawn token for each of ``done.drawing``.
+        """
         drawn = dict(zip(done.drawing, token_ids, strict=True))
         self._prompt_was_last = False
         gained = []
