@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "compute": 0.005,
     "rows": 1,
     "ahead": 1,
+    "posted": False,
     "rounds": -1,
     "busy": 60.0,
     "join_seconds": 30.0,

@@ -121,13 +121,19 @@ class Stub:
         while (received := self.ring.receive_plan()) is not None:
             number, plan = received
             if plan.rows_total:
-                self.ring.receive_rows(number, rows)
+                self._receive(number, rows)
                 self._compute(number)
                 self.ring.progress("sending", round=number)
                 self.ring.send_rows(number, rows)
                 self._count()
             self.ring.progress("idle", round=number)
         self.ring.close()
+
+    def _receive(self, number: int, rows: _native.RowsBuffer) -> None:
+        if self.told["posted"]:
+            self.ring.post_receive(rows).wait()
+        else:
+            self.ring.receive_rows(number, rows)
 
     def _compute(self, number: int) -> None:
         limit = self.told["busy"]
@@ -178,6 +184,9 @@ def main() -> int:
             text=str(error),
         )
         return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
     return 0
 
 

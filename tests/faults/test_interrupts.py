@@ -1,0 +1,120 @@
+"""Control-C ends every wait of the link within a tenth of a second, whatever it waits for.
+
+The waits sleep at most 50 ms at a time (docs/protocol.md asks for none of this; Python users do).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.adversary.strangers import Stranger, address_of
+from tests.faults.ring_of_stubs import Rank, StubRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMIT_SECONDS = 0.1
+# A busy core can hold a process back for longer than its wait takes to end: the best of a few.
+TRIES = 4
+LONG = 60.0
+Waiting = contextlib.AbstractContextManager[Rank]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "key"
+    path.write_bytes(bytes(range(32)))
+    path.chmod(0o600)
+    return str(path)
+
+
+@contextlib.contextmanager
+def lead_that_waits_for_ranks(key_file: str) -> Iterator[Rank]:
+    with StubRing(key_file, world=2, absent=(1,)) as ring:
+        Stranger(address_of(ring.address)).leave_at_once()
+        yield ring.ranks[0]
+
+
+@contextlib.contextmanager
+def follower_that_dials_nobody(key_file: str) -> Iterator[Rank]:
+    with (
+        socket.socket() as taken,
+        StubRing(key_file, world=2, absent=(0, 1)) as ring,
+    ):
+        taken.bind(("127.0.0.1", 0))
+        ring.addresses = {0: "{}:{}".format(*taken.getsockname())}
+        yield ring.add(1)
+
+
+@contextlib.contextmanager
+def follower_that_waits_for_a_roster(key_file: str) -> Iterator[Rank]:
+    with StubRing(key_file, absent=(2,)) as ring:
+        Stranger(address_of(ring.addresses[1])).leave_at_once()
+        yield ring.ranks[1]
+
+
+def joined(rank: int, **settings: Any) -> Callable[[str], Waiting]:
+    """A rank of a ring that gets no further."""
+
+    @contextlib.contextmanager
+    def waiting(key_file: str) -> Iterator[Rank]:
+        with StubRing(key_file, **settings) as ring:
+            for one in ring.ranks.values():
+                one.next("joined")
+            yield ring.ranks[rank]
+
+    return waiting
+
+
+COMPUTES = {"of_rank": {1: {"compute": LONG}}}
+BULK = {"rows": 256, "posted": True}
+WAITS: dict[str, Callable[[str], Waiting]] = {
+    "join, rank 0": lead_that_waits_for_ranks,
+    "join, dialling": follower_that_dials_nobody,
+    "join, linked": follower_that_waits_for_a_roster,
+    "ready, rank 0": joined(0, of_rank={1: {"phase": "load"}}),
+    "ready, follower": joined(2, of_rank={1: {"phase": "load"}}),
+    "receive_plan": joined(1, of_rank={0: {"compute": LONG, "phase": "load"}}),
+    "receive_rows": joined(2, **COMPUTES),
+    "receive_rows, rank 0": joined(0, **COMPUTES),
+    "send_rows, no credit": joined(0, ahead=4, **COMPUTES),
+    "post_receive": joined(2, **BULK, **COMPUTES),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_control_c_ends_the_wait_of(key_file: str, what: str) -> None:
+    took = []
+    while len(took) < TRIES and min(took, default=LONG) >= LIMIT_SECONDS:
+        with WAITS[what](key_file) as rank:
+            _until_asleep(rank)
+            pressed = time.monotonic()
+            rank.send(signal.SIGINT)
+            took.append(_interrupted(rank)["at"] - pressed)
+    assert min(took) < LIMIT_SECONDS, took
+
+
+def _interrupted(rank: Rank) -> dict[str, Any]:
+    return rank.next("interrupted")
+
+
+def _until_asleep(rank: Rank) -> None:
+    """Until the process neither runs nor used the processor between two looks."""
+    stat = Path(f"/proc/{rank.pid}/task/{rank.pid}/stat")
+    ends_at = time.monotonic() + 10
+    seen: list[str] = []
+    while time.monotonic() < ends_at:
+        fields = stat.read_text(encoding="ascii").rpartition(")")[2].split()
+        state, used = fields[0], fields[11] + " " + fields[12]
+        # Ticks of ten milliseconds: five looks of twenty are past any start-up.
+        seen = [*seen, used] if state == "S" and used in seen[-1:] else [used]
+        if len(seen) == 5:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"rank {rank.rank} never rests")
