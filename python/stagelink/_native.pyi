@@ -316,7 +316,7 @@ class Ring:
     ) -> None:
         """Note what the engine does.
 
-        Every call moves the progress counter. A keep-alive carries it.
+        Every call moves the progress counter. A keep-alive carries it. Raises the ring's fate.
         """
 
     def send_plan(self, plan: Plan) -> int:

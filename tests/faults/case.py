@@ -35,7 +35,6 @@ class Case:
         found_seconds: How long the fault may go unseen, from the keep-alive interval.
         mute: Ranks that cannot say anything.
         settings: Of `StubRing`.
-        is_slow: It takes more than a few seconds.
         also: Further reasons that are as right, where two ranks see different sides of a fault.
     """
 
@@ -47,7 +46,6 @@ class Case:
     found_seconds: Callable[[float], float] = lambda interval: 0.0 * interval
     mute: tuple[int, ...] = ()
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    is_slow: bool = False
     also: tuple[str, ...] = ()
 
     @property

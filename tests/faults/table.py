@@ -47,7 +47,6 @@ FROZEN = [
         # Before the ring is open nobody knows another's interval, so the default one counts.
         found_seconds=silence_before_open if phase == "load" else silence,
         mute=(rank,),
-        is_slow=phase == "load",
     )
     for rank, phases in ((1, PHASES), (0, ("decode", "idle")))
     for phase in phases
@@ -125,7 +124,6 @@ LINKS = [
         reason="deadline",
         found_seconds=rows_overdue,
         settings=BOUNDARY,
-        is_slow=True,
     ),
     Case(
         fault="link from rank 0 to rank 1 goes silent inside a frame",
@@ -135,7 +133,6 @@ LINKS = [
         reason="deadline",
         found_seconds=rows_overdue,
         settings=BOUNDARY,
-        is_slow=True,
     ),
 ]
 ROWS = [

@@ -1,6 +1,6 @@
 """What is slow is not dead: many keep-alive intervals of a slow stage and of slow links, no error.
 
-The runs of a whole minute with the default timers are marked slow.
+The runs of a whole minute with the default timers are marked long.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def test_links_that_are_late_by_more_than_an_interval_are_not_dead(key_file: str
     finished(key_file, 3, "latency both 250 50", boundary=(1, 2), control=(1, 2), interval=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stage_that_computes_for_a_minute_is_not_dead(key_file: str, rank: int) -> None:
     finished(key_file, 2, interval=2.0, busy=300.0, of_rank={rank: {"compute": MINUTE}})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_prompt_that_takes_a_minute_on_a_slow_link_is_not_dead(key_file: str) -> None:
     rows = int(MINUTE * SLOW_BYTES_PER_SECOND / ROW_BYTES / 2)

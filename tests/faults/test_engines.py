@@ -108,7 +108,7 @@ def test_an_engine_that_raises_is_named_with_what_it_wrote(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     "lab",
-    ["hangs with the lock", pytest.param("hangs", marks=pytest.mark.slow)],
+    ["hangs with the lock", pytest.param("hangs", marks=pytest.mark.long)],
     indirect=True,
 )
 def test_an_engine_that_hangs_is_named_and_its_process_is_ended(lab: Lab) -> None:

@@ -14,18 +14,11 @@ from tests.faults.table import TABLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Keep-alives a hundred times as often as by default would be; a busy core stays below three.
+# Ten times as often as by default; a busy core is late by less than three of them.
 INTERVAL = 0.2
-# The phases of a fault that a quick run leaves to the slow one.
-QUICK = {"load", "decode", "idle"}
 
 
-def marked(case: Case) -> object:
-    is_slow = case.is_slow or case.phase not in QUICK
-    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if is_slow else [])
-
-
-@pytest.mark.parametrize("case", [marked(case) for case in TABLE])
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_a_fault_is_named_by_every_rank_in_time(case: Case, key_file: str) -> None:
     told = run_case(case, key_file, INTERVAL)
     limit = case.limit_seconds(case.settings.get("interval", INTERVAL))
