@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,20 @@ def test_text_goes_to_stdout_and_the_table_to_stderr(lab: Lab) -> None:
     assert lines[0].split()[:2] == ["rank", "host"]
     assert [line.split()[0] for line in lines[1:3]] == ["0", "1"]
     assert "placement" in lines[3]
+
+
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
+def test_a_closed_standard_stream_never_becomes_a_pipe_of_the_launch(
+    lab: Lab, closed: list[int]
+) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    node = lab.generate("--stages", "2", *LONG, preexec_fn=close)
+    assert node.end() == 0, node.told
+    assert (node.told == "") == (node.errors == [])
+    assert 1 in closed or len(node.result["token_ids"]) == 12
 
 
 def test_quiet_prints_the_answer_only(lab: Lab) -> None:

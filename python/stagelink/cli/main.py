@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from stagelink.cli import flags
+from stagelink.cli import flags, standard_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    standard_streams.prepare()
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.version:

@@ -105,7 +105,11 @@ def describe(error: BaseException) -> dict[str, Any]:
 def _tell(error: BaseException, code: int, as_json: bool) -> int:
     told = describe(error)
     if as_json:
-        print(json.dumps({"error": told}), flush=True)
+        try:
+            print(json.dumps({"error": told}), flush=True)
+        except OSError:
+            # Whoever reads stderr still hears it.
+            drop_stdout()
     lines = [f"stagelink: error: {told['message']}"]
     lines += [f"  rank {told['rank']}: {line}" for line in told.get("stderr", ())]
     print("\n".join(lines), file=sys.stderr, flush=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +59,20 @@ def test_json_says_reason_rank_and_message(capsys: pytest.CaptureFixture[str]) -
         "error": {"reason": "peer_lost", "rank": 2, "message": "rank 2: gone for good"}
     }
     assert told.err == "stagelink: error: rank 2: gone for good\n"
+
+
+def test_an_error_is_told_although_the_json_cannot_be_written() -> None:
+    command = "from stagelink.cli.main import main; raise SystemExit(main())"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", command, "inspect", "nothing-here", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "nothing-here" in done.stderr
 
 
 def test_a_traceback_is_shown_where_asked_for(
