@@ -57,6 +57,8 @@ class Conversation:
                 return None
             if line == "/reset":
                 self._messages.clear()
+            elif line.startswith("/") and sys.stdin.isatty():
+                print(f"no such command; {_HELP}", file=sys.stderr, flush=True)
             elif line:
                 return line
 
@@ -64,9 +66,9 @@ class Conversation:
         """Answer one message; a conversation that is too long now is said, not cut in silence."""
         stage = self._running.stage
         self._messages.append({"role": "user", "content": line})
-        prompt = chat_prompt(stage.checkpoint, self._messages)
         limits = limits_of(self._task, stage.checkpoint, stage.family, stage.settings.context)
         try:
+            prompt = chat_prompt(stage.checkpoint, self._messages)
             with self._interrupts.held():
                 done = answer(
                     self._running.lead,

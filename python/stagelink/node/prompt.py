@@ -24,7 +24,7 @@ def task_prompt(checkpoint: Checkpoint, task: Task) -> list[int]:
     if task.prompt is None:
         raise ConfigError("expected a prompt: give --prompt or --prompt-ids", reason="prompt")
     if task.raw:
-        return checkpoint.tokenizer().encode(task.prompt, add_special=True)
+        return checkpoint.tokenizer().encode(_text(task.prompt), add_special=True)
     return chat_prompt(checkpoint, [{"role": "user", "content": task.prompt}])
 
 
@@ -32,16 +32,31 @@ def chat_prompt(checkpoint: Checkpoint, messages: Sequence[Mapping[str, str]]) -
     """Return the ids of a conversation through the checkpoint's chat template.
 
     Raises:
-        ConfigError: ``no_chat_template`` where the checkpoint has none.
+        ConfigError: ``no_chat_template`` where the checkpoint has none; ``prompt_text``.
     """
     if checkpoint.chat_template is None:
         raise ConfigError(
             "the model has no chat template: give --raw to send the prompt as it is",
             reason="no_chat_template",
         )
+    for message in messages:
+        _text(message["content"])
     tokenizer = checkpoint.tokenizer()
     template = ChatTemplate(checkpoint.chat_template, checkpoint.path)
     names: dict[str, Any] = dict(tokenizer.special_names)
     text = template.render(messages, **names)
     # The template writes the begin-of-text token itself.
     return tokenizer.encode(text, add_special=False)
+
+
+def _text(prompt: str) -> str:
+    """Return a prompt that is text; bytes of another encoding come in as lone surrogates."""
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the prompt is no UTF-8 text: expected a character at {error.start}, got a byte of "
+            "another encoding",
+            reason="prompt_text",
+        ) from error
+    return prompt
