@@ -127,7 +127,7 @@ class LocalLaunch:
                 for key, _ in selector.select(self._look_seconds()):
                     self._read(key.data, selector)
                 if len(self._running()) < len(running):
-                    self._end_within(GRACE_SECONDS if self.signal is None else KILL_SECONDS / 2)
+                    self._end_within(self._grace_seconds())
                 if self._ends_at is not None and time.monotonic() >= self._ends_at:
                     self._end(self._running())
         codes = {stage.rank: stage.wait(KILL_SECONDS) for stage in self._stages}
@@ -141,6 +141,14 @@ class LocalLaunch:
         if self._ends_at is None:
             return _LOOK_SECONDS
         return min(_LOOK_SECONDS, max(0.0, self._ends_at - time.monotonic()))
+
+    def _grace_seconds(self) -> float:
+        """How long the others have to hear of an end by themselves."""
+        lead = self._stages[0]
+        if not lead.is_running and lead.address is None:
+            # There never was a ring that could tell them.
+            return 0.0
+        return GRACE_SECONDS if self.signal is None else KILL_SECONDS / 2
 
     def _end_within(self, seconds: float) -> None:
         """End what still runs after ``seconds``; an earlier end stands."""
