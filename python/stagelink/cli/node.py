@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from stagelink.cli import outcome, settings
 from stagelink.cli.interrupt import Interrupts
 from stagelink.cli.progress import ProgressLine
-from stagelink.config import SUITES, Job
+from stagelink.config import CHUNK_ROWS_DEFAULT, SUITES, Job
 from stagelink.launch import life
 from stagelink.launch.folder import LaunchFolder
 from stagelink.launch.stage_process import ALIVE
+from stagelink.placement.ranges import format_ranges
 
 if TYPE_CHECKING:
     import argparse
@@ -30,22 +32,22 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one rank to its end."""
+    if arguments.launch_folder is not None:
+        return _run_launched(arguments)
+    return _run_by_hand(arguments)
+
+
+def _run_by_hand(arguments: argparse.Namespace) -> int:
     interrupts = Interrupts()
     life.end_on_terminate()
     link, world = settings.link_config(arguments)
     if arguments.threads is not None:
         # Before anything imports numpy: its library reads these once.
         os.environ.update(settings.thread_environment(arguments.threads, 1))
-    if arguments.launch_folder is None:
-        job = Job(settings.model_config(arguments, world), settings.task(arguments))
-        return _run_by_hand(job, link, interrupts)
-    return _run_launched(arguments, link, interrupts)
-
-
-def _run_by_hand(job: Job, link: LinkConfig, interrupts: Interrupts) -> int:
     from stagelink.cli.table import stage_table, summary
     from stagelink.node.stage import prepare
 
+    job = Job(settings.model_config(arguments, world), settings.task(arguments))
     watch = _HandWatch(job, link)
     stage = prepare(job.model, link.rank, watch.converting)
     result = _run_rank(stage, job, link, watch, interrupts)
@@ -60,10 +62,14 @@ def _run_by_hand(job: Job, link: LinkConfig, interrupts: Interrupts) -> int:
     return 0
 
 
-def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: Interrupts) -> int:
+def _run_launched(arguments: argparse.Namespace) -> int:
     folder = LaunchFolder(arguments.launch_folder)
     launcher = life.Launcher(int(arguments.life_fd), folder)
     try:
+        # A Ctrl-C that was held back so far is raised here; the launcher is the one that says it.
+        interrupts = Interrupts()
+        life.end_on_terminate()
+        link, _ = settings.link_config(arguments)
         from stagelink.node.stage import prepare
 
         job = Job.read(folder.job_file)
@@ -87,7 +93,7 @@ def _run_launched(arguments: argparse.Namespace, link: LinkConfig, interrupts: I
         if os.environ.get("STAGELINK_TRACEBACK") == "1":
             raise
         with contextlib.suppress(FileNotFoundError):
-            folder.write_error(link.rank, outcome.describe(error), outcome.exit_code(error))
+            folder.write_error(arguments.rank, outcome.describe(error), outcome.exit_code(error))
         return outcome.exit_code(error)
     finally:
         if launcher.is_gone:
@@ -129,9 +135,23 @@ class _HandWatch(ProgressLine):
         self.note(f"{place}; waiting {self._link.join_seconds:g} s for the other ranks:")
         for rank in range(1, stage.world):
             self.note(
-                f"  stagelink node {self._job.model.model} --rank {rank} --world {stage.world} "
-                f"--lead {address} --listen HOST:0 --key-file {self._link.key_file}" + self._seal()
+                f"  stagelink node {shlex.quote(self._job.model.model)} --rank {rank} "
+                f"--world {stage.world} --lead {address}{_listen(address)} "
+                f"--key-file {shlex.quote(self._link.key_file)}{self._shared()}{self._seal()}"
             )
+
+    def _shared(self) -> str:
+        """The flags that every rank must be given alike, where this one was given them."""
+        model = self._job.model
+        flags: dict[str, tuple[object, object]] = {
+            "--layers": (model.ranges and format_ranges(model.ranges), None),
+            "--context": (model.context, None),
+            "--chunk-rows": (model.chunk_rows, CHUNK_ROWS_DEFAULT),
+            "--streams-max": (model.streams_max, 1),
+            "--dtype": (model.dtype, "float32"),
+        }
+        given = {flag: value for flag, (value, usual) in flags.items() if value != usual}
+        return "".join(f" {flag} {value}" for flag, value in given.items())
 
     def _seal(self) -> str:
         """The flag that the others need too, if this rank is sealed."""
@@ -154,3 +174,9 @@ class _LaunchedWatch(ProgressLine):
     def say(self, text: str) -> None:
         """Write one line to the launcher."""
         life.say(self._address_fd, text)
+
+
+def _listen(lead: str) -> str:
+    """A place for the other machine's own address; on this one alone none is needed."""
+    host, _ = settings.split_host(lead)
+    return "" if settings.is_loopback(host) else " --listen HOST:0"
