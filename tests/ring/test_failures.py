@@ -86,6 +86,18 @@ def test_an_interrupt_while_starting_leaves_nothing_behind(lab: Lab, seconds: fl
     assert lab.left_behind() == []
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.2, 0.3])
+def test_a_terminals_interrupt_while_starting_is_told_once(lab: Lab, seconds: float) -> None:
+    node = lab.generate("--stages", "2", *LONG)
+    wait_for(node, lambda: len(node.children()) == 2)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        node.end(seconds)
+    # The launcher and rank 0 both get it.
+    os.killpg(node.process.pid, signal.SIGINT)
+    _told_once(node, 130, "interrupted")
+    assert lab.left_behind() == []
+
+
 def test_the_stages_of_a_killed_launcher_end_by_themselves(lab: Lab) -> None:
     node, stages = _generating(lab)
     node.process.kill()
@@ -254,6 +266,9 @@ def test_a_follower_that_never_comes_is_named_with_what_to_run(lab: Lab) -> None
         (["--stages", "2", "--prompt-ids", "1", "--dtype", "int3"], ["int3"]),
         (["--stages", "2", "--prompt-ids", "1", "--context", "99999999"], ["--context"]),
         (["--stages", "2"], ["--prompt"]),
+        (["--stages", "2", "--prompt-ids", "1", "--streams-max", "1025"], ["1 to 1024"]),
+        (["--stages", "2", "--prompt-ids", "1", "--join-seconds", "0"], ["--join-seconds"]),
+        (["--stages", "2", "--raw", "--prompt", "a\udcff"], ["UTF-8", "at 1"]),
     ],
 )
 def test_what_cannot_run_is_refused_before_a_round(

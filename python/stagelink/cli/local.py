@@ -34,6 +34,8 @@ STDERR_LINES_MAX = 40
 def run_local(arguments: argparse.Namespace) -> int:
     """Run one task on a ring of local processes and print what it came to."""
     job = Job(settings.model_config(arguments), settings.task(arguments))
+    # Refused here, once, and not by every stage.
+    settings.waits(arguments)
     environment = settings.thread_environment(arguments.threads, job.model.world)
     job = _checked(job, environment)
     result = _launch(job, arguments, environment)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LAUNCH_ID_BYTES = 16
+_DIGITS_MAX = 9
 # Numeric libraries read these when they are imported, not later.
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -106,12 +107,19 @@ def link_config(
         lead=None if rank == 0 else lead,
         key_file=arguments.key_file or "",
         launch_id=_launch_id(arguments.launch_id),
-        join_seconds=positive(arguments.join_seconds, "--join-seconds"),
-        ready_seconds=positive(arguments.ready_seconds, "--ready-seconds"),
-        busy_seconds=positive(arguments.busy_seconds, "--busy-seconds"),
+        **waits(arguments),
         wait=arguments.wait,
         suite=SUITES.get(arguments.seal, "psk"),
     ), world
+
+
+def waits(arguments: argparse.Namespace) -> dict[str, float]:
+    """Return the waits by their names in `LinkConfig`; `positive` says what is refused."""
+    return {
+        "join_seconds": positive(arguments.join_seconds, "--join-seconds"),
+        "ready_seconds": positive(arguments.ready_seconds, "--ready-seconds"),
+        "busy_seconds": positive(arguments.busy_seconds, "--busy-seconds"),
+    }
 
 
 def positive(value: float, flag: str) -> float:
@@ -124,7 +132,7 @@ def positive(value: float, flag: str) -> float:
 def parse_ids(text: str) -> tuple[int, ...]:
     """Read ``"1,2,3"``; ``ConfigError`` ``prompt_ids`` for another form."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and len(part) <= 9 for part in parts):
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS_MAX for part in parts):
         raise ConfigError(
             f"--prompt-ids is {text[:80]!r}: expected token ids such as 1,2,3", reason="prompt_ids"
         )
@@ -165,9 +173,9 @@ def _number(value: int | None, flag: str, variable: str, environment: Mapping[st
     if value is not None:
         return value
     text = environment.get(variable, "")
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         raise ConfigError(
-            f"{flag} is missing: give it, or set {variable} (it is {text!r})",
+            f"{flag} is missing: give it, or set {variable} (it is {text[:80]!r})",
             reason=flag.removeprefix("--"),
         )
     return int(text)
@@ -190,7 +198,7 @@ def _listen(listen: str | None, lead: str | None, rank: int, world: int) -> str:
     if rank == 0:
         return lead
     host, _ = split_host(lead)
-    if _is_loopback(host):
+    if is_loopback(host):
         return f"{host}:0"
     own = _own_address(host) or "HOST"
     raise ConfigError(
@@ -200,7 +208,8 @@ def _listen(listen: str | None, lead: str | None, rank: int, world: int) -> str:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """This machine alone can reach ``host``; a name that is not localhost is not looked up."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 # rows; with more a credit frame goes back once in many hops (docs/protocol.md 6.6).
 BUFFERS = 16
 
+# Limits of the wire (docs/protocol.md 8).
+STREAMS_MAX = 1024
+ROWS_MAX = 65_536
+
 # A prompt's chunks are computed by every stage at once and cross every boundary meanwhile: one a
 # stage and one a boundary, the way back included, is what keeps all of them busy.
 ROUNDS_IN_FLIGHT_MOST = 64
@@ -222,11 +226,12 @@ def settings_of(config: ModelConfig, context_max: int) -> EngineSettings:
         raise ConfigError(
             f"--chunk-rows is {config.chunk_rows}: expected at least 1", reason="chunk_rows"
         )
-    if config.streams_max < 1:
+    if not 1 <= config.streams_max <= STREAMS_MAX:
         raise ConfigError(
-            f"--streams-max is {config.streams_max}: expected at least 1", reason="streams_max"
+            f"--streams-max is {config.streams_max}: expected 1 to {STREAMS_MAX}",
+            reason="streams_max",
         )
-    chunk_rows = min(config.chunk_rows, context)
+    chunk_rows = min(config.chunk_rows, context, ROWS_MAX)
     return EngineSettings(
         dtype=config.dtype,
         context=context,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 WORLD_MAX = 64
-_RANGE = re.compile(r"(\d{1,6})(?:-|\.\.)(\d{1,6})")
+_RANGE = re.compile(r"([0-9]{1,6})(?:-|\.\.)([0-9]{1,6})")
 
 
 def even_ranges(layers: int, world: int) -> Ranges:
@@ -52,7 +52,7 @@ def parse_ranges(text: str) -> Ranges:
     matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
     if not all(matches):
         raise ConfigError(
-            f"--layers is {text!r}: expected half-open ranges in rank order such as "
+            f"--layers is {text[:80]!r}: expected half-open ranges in rank order such as "
             "0-10,10-20,20-30",
             reason="layers_text",
         )

@@ -153,3 +153,16 @@ def test_threads_come_before_the_environment_and_that_before_the_share(
     assert settings.thread_environment(None, 1)["OPENBLAS_NUM_THREADS"] == "5"
     assert settings.thread_environment(3, 1)["OPENBLAS_NUM_THREADS"] == "3"
     assert _reason(settings.thread_environment, 0, 1) == "threads"
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.0", " 1", "\N{SUPERSCRIPT TWO}", "7" * 5000])
+def test_a_rank_in_the_environment_that_is_no_number_is_refused(text: str) -> None:
+    environment = {"RANK": text, "WORLD_SIZE": "2"}
+    assert _reason(settings.link_config, _node(), environment) == "rank"
+
+
+@pytest.mark.parametrize("flag", ["--join-seconds", "--ready-seconds", "--busy-seconds"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "86401"])
+def test_a_wait_that_never_ends_or_begins_is_refused(flag: str, value: str) -> None:
+    parsed = _parsed("generate", "m", flag, value)
+    assert _reason(settings.waits, parsed) == "seconds"

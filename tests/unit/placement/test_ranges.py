@@ -88,3 +88,11 @@ def test_no_ranges_at_all_are_refused() -> None:
     with pytest.raises(PlacementError) as caught:
         check_ranges((), 30)
     assert caught.value.reason == "world"
+
+
+@pytest.mark.parametrize("text", ["\N{FULLWIDTH DIGIT ONE}-2", "0-9999999", "9" * 500])
+def test_ranges_are_short_ascii_numbers_and_the_refusal_is_short(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ranges(text)
+    assert caught.value.reason == "layers_text"
+    assert len(str(caught.value)) < 200
