@@ -86,6 +86,7 @@ class Stub:
         )
         say("joined")
         if self.phase == "load":
+            self.ring.progress("loading", busy_limit_seconds=told["busy"])
             say("running")
             self._stay("loading")
         self.ring.ready(load_ms=0, bytes_held=0, bytes_read=0, seconds=told["join_seconds"])

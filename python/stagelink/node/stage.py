@@ -120,6 +120,9 @@ class Stage:
             if ring is not None:
                 ring.progress("loading", busy_limit_seconds=busy_seconds, done=done)
 
+        if ring is not None:
+            # An engine that hangs before its first word about loading must be found too.
+            ring.progress("loading", busy_limit_seconds=busy_seconds)
         with engine_errors("loading"):
             self.engine.load(note)
         if ring is not None:
