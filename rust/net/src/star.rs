@@ -236,14 +236,16 @@ impl Star {
 
     /// Rows that do not arrive although both ends are alive.
     fn judge_boundaries(&self, shared: &Shared, now: Duration) -> Result<(), Fault> {
-        let seen = |rank: u32| match (rank, self.own) {
-            (0, Some((doing, since))) => Some(Seen {
-                phase: doing.phase,
-                round: doing.round,
-                since,
-            }),
-            _ => {
-                let link = self.links.iter().find(|link| link.rank == rank);
+        let own = self.own.map(|(doing, since)| Seen {
+            phase: doing.phase,
+            round: doing.round,
+            since,
+        });
+        let seen = |rank: u32| {
+            let link = self.links.iter().find(|link| link.rank == rank);
+            if rank == shared.rank {
+                own
+            } else {
                 link.and_then(ControlLink::seen)
             }
         };
