@@ -365,9 +365,9 @@ impl BulkIn {
     }
 
     fn finish(&self, slot: &Slot, is_done: bool) {
-        // Counted before it is published, so that whoever is told takes away what was counted.
-        self.completions.add();
         slot.finish(if is_done { Step::Done } else { Step::Ended });
+        // Behind it, so that whom the descriptor wakes finds it done.
+        self.completions.add();
     }
 
     fn end_waiting(&self, state: &mut State) {

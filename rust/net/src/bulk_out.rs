@@ -200,8 +200,14 @@ impl BulkOut {
             let error = shared.trouble(trouble, peer, Phase::Sending, round);
             shared.fate.set(error);
         }
+        self.finish(index, is_done);
+    }
+
+    fn finish(&self, index: usize, is_done: bool) {
+        let step = if is_done { Step::Done } else { Step::Ended };
+        self.slots[index].finish(step);
+        // Behind it, so that whom the descriptor wakes finds it done.
         self.completions.add();
-        self.slots[index].finish(if is_done { Step::Done } else { Step::Ended });
     }
 
     fn release(&self, state: &mut State, index: usize) -> Option<(u64, u32)> {
@@ -213,8 +219,7 @@ impl BulkOut {
 
     fn end_waiting(&self, state: &mut State) {
         while let Some(index) = state.queue.pop_front() {
-            self.completions.add();
-            self.slots[index].finish(Step::Ended);
+            self.finish(index, false);
         }
         self.idle.set();
     }

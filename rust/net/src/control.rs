@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use stagelink_proto::Refusal;
 use stagelink_proto::describe::Description;
+use stagelink_proto::limits;
 use stagelink_proto::rows::Boundary;
 
 use crate::activity::{Activity, describe};
@@ -29,6 +30,9 @@ use crate::socket::{READ, Socket, WRITE, is_ready, poll};
 use crate::star::{Fault, LinkFault, Star};
 use crate::telling::{broken, from_message, spread};
 use crate::wake::Wake;
+
+/// The fate, the kick, and every control link of a lead.
+const FDS_MAX: usize = 2 + limits::WORLD_MAX as usize;
 
 /// What both threads of a process share.
 #[derive(Debug)]
@@ -247,14 +251,16 @@ fn wait(
     ready: &mut Vec<u32>,
 ) {
     ready.clear();
-    let mut fds = vec![
-        PollFd::new(&shared.fate, READ),
-        PollFd::new(&shared.kick, READ),
-    ];
-    fds.extend(sockets.iter().map(|(_, socket, unsent)| {
-        PollFd::from_borrowed_fd(socket.as_fd(), if *unsent { READ | WRITE } else { READ })
-    }));
-    if poll(&mut fds, patience.min(crate::deadline::SLICE * 4)).is_ok() {
+    // On the stack: this runs for every frame, and nothing is allocated for a frame.
+    let mut places: [PollFd<'_>; FDS_MAX] =
+        std::array::from_fn(|_| PollFd::new(&shared.fate, READ));
+    places[1] = PollFd::new(&shared.kick, READ);
+    for (place, (_, socket, unsent)) in places[2..].iter_mut().zip(sockets) {
+        let flags = if *unsent { READ | WRITE } else { READ };
+        *place = PollFd::from_borrowed_fd(socket.as_fd(), flags);
+    }
+    let fds = &mut places[..FDS_MAX.min(2 + sockets.len())];
+    if poll(fds, patience.min(crate::deadline::SLICE * 4)).is_ok() {
         let polled = fds[2..].iter().zip(sockets);
         ready.extend(
             polled
@@ -262,6 +268,5 @@ fn wait(
                 .map(|(_, (rank, ..))| *rank),
         );
     }
-    drop(fds);
     shared.kick.clear();
 }

@@ -56,6 +56,8 @@ pub(crate) struct ControlLink {
     /// What it did as far as other messages than progress tell.
     last_sign: Sign,
     watch: Watch,
+    /// Plans that were begun, for the memory of further ones.
+    pub(crate) spares: Vec<Box<Plan>>,
     /// When progress was last told; between two reports nothing is known of the counter.
     reported: Duration,
     /// The other side has closed, after a bye.
@@ -73,6 +75,7 @@ impl ControlLink {
             last: None,
             last_sign: Sign::Linked,
             watch: Watch::new(now),
+            spares: Vec::new(),
             reported: now,
             is_gone: false,
         }
@@ -114,7 +117,7 @@ impl ControlLink {
         while let Some((header, payload)) = self.connection.next_frame()? {
             self.heard = now;
             self.conversation.receive(&header)?;
-            let message = parse(&header, payload, self.rank, reading)?;
+            let message = parse(&header, payload, self.rank, reading, &mut self.spares)?;
             self.last_sign = self.last_sign.after(&message);
             match message {
                 Parsed::Message(Message::Open(open)) => {
@@ -197,6 +200,7 @@ fn parse(
     payload: &[u8],
     rank: u32,
     reading: &Reading,
+    spares: &mut Vec<Box<Plan>>,
 ) -> Result<Parsed, ProtocolError> {
     let message = match header.kind {
         Kind::Progress => return Progress::parse(payload, rank).map(Parsed::Progress),
@@ -209,8 +213,9 @@ fn parse(
         Kind::Ready => Message::Ready(Ready::parse(payload, rank)?),
         Kind::Open => Message::Open(Open::parse(payload)?),
         Kind::Plan => {
-            let plan = Plan::parse(payload, &reading.bounds)?;
-            Message::Plan(header.sequence, Box::new(plan))
+            let mut plan = spares.pop().unwrap_or_default();
+            plan.parse_into(payload, &reading.bounds)?;
+            Message::Plan(header.sequence, plan)
         }
         Kind::Cancel => Cancel::parse(payload).map(|_| Message::Cancel)?,
         Kind::Fate => Message::Fate(FateMessage::parse(payload, reading.world)?),

@@ -26,6 +26,8 @@ pub(crate) struct PlanQueue {
 #[derive(Debug)]
 struct Inside {
     waiting: VecDeque<Announced>,
+    /// Plans that were taken out of their boxes, for the memory of further ones.
+    spares: Vec<Box<Plan>>,
     is_ended: bool,
 }
 
@@ -42,6 +44,7 @@ impl PlanQueue {
         Ok(Self {
             inside: Mutex::new(Inside {
                 waiting,
+                spares: Vec::with_capacity(PLANS_QUEUED_MAX),
                 is_ended: false,
             }),
             wake: Wake::new()?,
@@ -58,6 +61,19 @@ impl PlanQueue {
         drop(inside);
         self.wake.set();
         true
+    }
+
+    /// A plan was begun, and its memory may be used again.
+    pub(crate) fn give_back(&self, plan: Box<Plan>) {
+        let mut inside = self.lock();
+        if inside.spares.len() < PLANS_QUEUED_MAX {
+            inside.spares.push(plan);
+        }
+    }
+
+    /// Move what was given back into `spares`.
+    pub(crate) fn hand_back(&self, spares: &mut Vec<Box<Plan>>) {
+        spares.append(&mut self.lock().spares);
     }
 
     /// No plan will follow those that wait.

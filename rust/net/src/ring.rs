@@ -174,6 +174,17 @@ impl Ring {
         &self,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<(u64, Box<Plan>)>, LinkError> {
+        let mut plan = Box::<Plan>::default();
+        let round = self.receive_plan_into(&mut plan, interrupt)?;
+        Ok(round.map(|round| (round, plan)))
+    }
+
+    /// As [`Self::receive_plan`], into memory that is used again: the round's number.
+    pub fn receive_plan_into(
+        &self,
+        plan: &mut Plan,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<u64>, LinkError> {
         if self.rank() == 0 {
             return Err(misuse(
                 "receive_plan is a follower's call; rank 0 sends plans",
@@ -186,9 +197,11 @@ impl Ring {
         loop {
             self.shared.fate.check().map_err(|error| self.told(error))?;
             match self.shared.plans.take() {
-                Taken::Plan((round, plan)) => {
-                    self.admit(round, &plan)?;
-                    return Ok(Some((round, plan)));
+                Taken::Plan((round, mut came)) => {
+                    self.admit(round, &came)?;
+                    std::mem::swap(plan, &mut came);
+                    self.shared.plans.give_back(came);
+                    return Ok(Some(round));
                 }
                 Taken::Ended => return Ok(None),
                 Taken::Nothing => {

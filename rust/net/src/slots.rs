@@ -110,7 +110,8 @@ pub(crate) struct Completions {
 
 #[derive(Debug, Default)]
 struct Untold {
-    count: usize,
+    /// Below zero while somebody has taken what is counted a moment later.
+    count: i64,
     /// The ring has its fate: readable for ever.
     is_final: bool,
 }
@@ -135,7 +136,7 @@ impl Completions {
     /// Somebody was told of one.
     pub(crate) fn take(&self) {
         let mut untold = self.lock();
-        untold.count = untold.count.saturating_sub(1);
+        untold.count -= 1;
         if untold.count == 0 && !untold.is_final {
             self.wake.clear();
         }

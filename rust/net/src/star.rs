@@ -41,6 +41,8 @@ pub(crate) struct Star {
     interval: Duration,
     silent_intervals: u32,
     last_sent: Duration,
+    /// What a read has brought; empty between two reads.
+    taken: Vec<Message>,
     /// Bytes of the rows of the last rounds, for the time that they may take.
     sizes: VecDeque<(u64, u32)>,
     /// What the own engine did when it was last looked at, and since when.
@@ -80,6 +82,7 @@ impl Star {
             interval,
             silent_intervals,
             last_sent: Duration::ZERO,
+            taken: Vec::new(),
             sizes: VecDeque::with_capacity(SIZES_MAX),
             own: None,
         }
@@ -259,16 +262,18 @@ impl Star {
 
     fn hear_one(&mut self, shared: &Shared, index: usize, now: Duration) -> Result<(), Fault> {
         let reading = self.reading;
-        let mut taken = Vec::new();
+        let mut taken = std::mem::take(&mut self.taken);
         let link = &mut self.links[index];
+        shared.plans.hand_back(&mut link.spares);
         let rank = link.rank;
         let closed = link
             .read(now, &reading, |message| taken.push(message))
             .map_err(|error| (rank, LinkFault::Broken(error)));
         // What came before the fault counts: a fate is the better cause.
-        for message in taken {
+        for message in taken.drain(..) {
             self.take(shared, rank, message)?;
         }
+        self.taken = taken;
         let link = &mut self.links[index];
         if closed? {
             if link.state() != LinkState::Closing && !self.is_closing {
