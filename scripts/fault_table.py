@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.faults.case import Case, Told, run_case  # noqa: E402 (the path comes first)
+from tests.faults.ring_of_stubs import StubRing  # noqa: E402
 from tests.faults.table import TABLE  # noqa: E402
+from tests.hosts.namespaces import why_not  # noqa: E402
+from tests.hosts.table import CABLES, across_hosts  # noqa: E402
 
 PAGE = ROOT / "docs" / "faults.md"
 HEAD = """\
@@ -28,12 +31,13 @@ HEAD = """\
 What a ring of three processes says of each fault, and how soon. Written by
 `python scripts/fault_table.py`, never by hand; the same faults are tests (`tests/faults`), with
 shorter timers. `seconds` is the longest time from the fault to the error on any rank that can still
-speak, over {runs} run{s}; `limit` is what [protocol.md](protocol.md) 8 allows, and a second for the
+speak (for a fault in a frame that is still to come: from the command that ordered it), over
+{runs} run{s}; `limit` is what [protocol.md](protocol.md) 8 allows, and a second for the
 ranks to tell each other.
 
 Keep-alive interval {interval:g} s (the default is 2), three silent intervals; the engines compute
 for 5 ms a decode round and 20 ms a prompt chunk of 256 rows of 20 KiB, and those that hang allowed
-themselves {busy:g} s; all on loopback.
+themselves {busy:g} s; on loopback, and where cables are pulled in network namespaces.
 
 Run on {date}: {machine}.
 
@@ -41,7 +45,7 @@ Run on {date}: {machine}.
 | --- | --- | --- | --- | ---: | ---: |
 """
 TAIL = """
-Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that computes
+{cables}Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that computes
 for a minute; a prompt that takes a minute on a link of 1 Mbit/s; links that are late by more than
 an interval.
 
@@ -59,19 +63,30 @@ def main() -> int:
         key_file.write_bytes(os.urandom(32))
         key_file.chmod(0o600)
         rows, wrong, text = [], 0, ""
-        for number, case in enumerate(TABLE, start=1):
+        table = [(case, StubRing) for case in TABLE]
+        no_hosts = why_not()
+        if no_hosts is None:
+            table += [(case, across_hosts) for case in CABLES]
+        for number, (case, make) in enumerate(table, start=1):
             interval = case.settings.get("interval", arguments.interval)
             told = [
                 one
                 for _ in range(arguments.runs)
-                for one in run_case(case, str(key_file), arguments.interval)
+                for one in run_case(case, str(key_file), arguments.interval, make)
             ]
             is_right = _is_right(case, told, interval)
             wrong += not is_right
             rows.append(_row(case, told, interval, is_right=is_right))
             text = text or told[0].text
-            sys.stderr.write(f"{number}/{len(TABLE)} {rows[-1]}\n")
-    page = _head(arguments) + "\n".join(rows) + "\n" + TAIL.format(text=text)
+            sys.stderr.write(f"{number}/{len(table)} {rows[-1]}\n")
+    page = (
+        _head(arguments)
+        + "\n".join(rows)
+        + "\n"
+        + TAIL.format(
+            text=text, cables="" if no_hosts is None else f"Cables were not pulled: {no_hosts}.\n\n"
+        )
+    )
     if arguments.print:
         sys.stdout.write(page)
     else:

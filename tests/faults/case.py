@@ -12,6 +12,7 @@ from tests.faults.ring_of_stubs import StubRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 # A rank that sees the fault tells the others within this (docs/protocol.md 8: fate), and they are
 # given as much again where several processes share a core.
@@ -68,11 +69,16 @@ class Told:
     seconds: float
 
 
-def run_case(case: Case, key_file: str, interval: float) -> list[Told]:
+def run_case(
+    case: Case,
+    key_file: str,
+    interval: float,
+    make: Callable[..., AbstractContextManager[StubRing]] = StubRing,
+) -> list[Told]:
     """Do it to a new ring; returns what every rank said that can speak, in rank order."""
     rounds = {"prompt": {"rows": 256, "compute": 0.02, "ahead": 2}}.get(case.phase, {})
     settings = {"interval": interval, "phase": case.phase, **rounds, **case.settings}
-    with StubRing(key_file, **settings) as ring:
+    with make(key_file, **settings) as ring:
         done = case.inject(ring.run())
         errors = ring.errors(case.mute)
     return [Told(one["rank"], one["reason"], one["text"], one["at"] - done) for one in errors]

@@ -132,6 +132,8 @@ class StubRing:
         self.control: dict[int, FaultProxy] = {}
         self.boundary: dict[int, FaultProxy] = {}
         self.ranks: dict[int, Rank] = {}
+        # Where the ranks are on hosts of their own (tests/hosts): those hosts.
+        self.hosts: Any = None
         self._told = {number: {**every, **own.get(number, {})} for number in range(world)}
         self._stack = contextlib.ExitStack()
         try:

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.ring_of_stubs import StubRing
 from tests.hosts.namespaces import Hosts, why_not
+from tests.hosts.table import ring_across
 from tests.ring.rig import Lab
 
 from stagelink_numpy.tiny import make_tiny
@@ -93,17 +93,11 @@ def hosts() -> Iterator[Hosts]:
         yield made
 
 
-def ring_across(hosts: Hosts, key_file: str, **settings: Any) -> StubRing:
-    """A rank a host."""
-    place = [{"listen": hosts.listen(rank), "within": hosts.within(rank)} for rank in range(3)]
-    return StubRing(key_file, interval=INTERVAL, of_rank=dict(enumerate(place)), **settings)
-
-
 @pytest.mark.parametrize("phase", ["decode", "idle"])
 def test_a_host_that_is_unplugged_is_named_by_the_others_and_names_the_lead(
     hosts: Hosts, key_file: str, phase: str
 ) -> None:
-    with ring_across(hosts, key_file, phase=phase) as ring:
+    with ring_across(hosts, key_file, interval=INTERVAL, phase=phase) as ring:
         ring.run()
         hosts.unplug(2)
         pulled = time.monotonic()
@@ -115,7 +109,7 @@ def test_a_host_that_is_unplugged_is_named_by_the_others_and_names_the_lead(
 
 
 def test_a_lead_that_is_unplugged_is_named_by_every_follower(hosts: Hosts, key_file: str) -> None:
-    with ring_across(hosts, key_file, phase="decode") as ring:
+    with ring_across(hosts, key_file, interval=INTERVAL, phase="decode") as ring:
         ring.run()
         hosts.unplug(0)
         pulled = time.monotonic()
@@ -131,7 +125,7 @@ def test_a_cable_between_two_followers_that_is_pulled_is_named_by_all(
     hosts: Hosts, key_file: str
 ) -> None:
     """Both of its ends are alive, and hear the lead; only rows do not arrive."""
-    with ring_across(hosts, key_file, phase="decode") as ring:
+    with ring_across(hosts, key_file, interval=INTERVAL, phase="decode") as ring:
         ring.run()
         hosts.pull(1, 2)
         pulled = time.monotonic()
@@ -143,7 +137,7 @@ def test_a_cable_between_two_followers_that_is_pulled_is_named_by_all(
 
 
 def test_a_host_that_dies_is_named_at_once(hosts: Hosts, key_file: str) -> None:
-    with ring_across(hosts, key_file, phase="prompt", rows=256) as ring:
+    with ring_across(hosts, key_file, interval=INTERVAL, phase="prompt", rows=256) as ring:
         killed = ring.run().send(1, signal.SIGKILL)
         told = ring.errors((1,))
     assert [(one["rank"], one["reason"]) for one in told] == [(1, "peer_lost")] * 2
