@@ -132,29 +132,29 @@ fn plural(count: u32) -> &'static str {
 mod tests {
     use super::*;
 
-    fn from(last: u8) -> Option<SocketAddr> {
-        Some(SocketAddr::from(([10, 0, 0, last], 7000)))
+    fn host(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 7000))
     }
 
     #[test]
     fn a_source_that_fails_three_times_in_ten_seconds_has_failed_often_until_they_are_over() {
         let (mut strangers, start) = (Strangers::default(), Instant::now());
         for second in 0..3 {
-            assert!(!strangers.failed_often_at(from(1), start));
-            strangers.note(from(1), start + Duration::from_secs(second));
+            assert!(!strangers.failed_often_at(Some(host(1)), start));
+            strangers.note(Some(host(1)), start + Duration::from_secs(second));
         }
-        assert!(strangers.failed_often_at(from(1), start + Duration::from_secs(9)));
-        assert!(!strangers.failed_often_at(from(2), start));
-        assert!(!strangers.failed_often_at(from(1), start + Duration::from_secs(10)));
-        strangers.note(from(1), start + Duration::from_secs(11));
-        assert!(!strangers.failed_often_at(from(1), start + Duration::from_secs(11)));
+        assert!(strangers.failed_often_at(Some(host(1)), start + Duration::from_secs(9)));
+        assert!(!strangers.failed_often_at(Some(host(2)), start));
+        assert!(!strangers.failed_often_at(Some(host(1)), start + Duration::from_secs(10)));
+        strangers.note(Some(host(1)), start + Duration::from_secs(11));
+        assert!(!strangers.failed_often_at(Some(host(1)), start + Duration::from_secs(11)));
     }
 
     #[test]
     fn sources_without_an_end_take_no_memory_without_an_end() {
         let (mut strangers, start) = (Strangers::default(), Instant::now());
         for last in 0..=255 {
-            strangers.note(from(last), start);
+            strangers.note(Some(host(last)), start);
         }
         assert_eq!(strangers.recent.len(), SOURCES_MAX);
     }
