@@ -235,6 +235,15 @@ impl Ring {
                 self.nodes[rank as usize].rule = Some(rule);
                 return false;
             }
+            link => return self.break_link(index, link),
+        }
+        true
+    }
+
+    /// The same for faults of a link; where it is not made yet nothing happens.
+    fn break_link(&mut self, index: usize, what: What) -> bool {
+        let now = self.sim.now;
+        match what {
             What::Reset {
                 place,
                 tail_percent,
@@ -284,6 +293,7 @@ impl Ring {
                 self.happenings[index].pipe = Some(pipe);
                 return false;
             }
+            _ => return false,
         }
         true
     }
