@@ -14,6 +14,13 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    Make = Callable[..., AbstractContextManager["StubRing"]]
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -45,9 +52,9 @@ Run on {date}: {machine}.
 | --- | --- | --- | --- | ---: | ---: |
 """
 TAIL = """
-{cables}Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that computes
-for a minute; a prompt that takes a minute on a link of 1 Mbit/s; links that are late by more than
-an interval.
+{cables}Not faults, and not declared dead (`tests/faults/test_alive.py`): a stage or a lead that
+computes for a minute; a prompt that takes a minute on a link of 1 Mbit/s; links that are late by
+more than an interval.
 
 One such error, as every rank that survives prints it:
 
@@ -63,7 +70,7 @@ def main() -> int:
         key_file.write_bytes(os.urandom(32))
         key_file.chmod(0o600)
         rows, wrong, text = [], 0, ""
-        table = [(case, StubRing) for case in TABLE]
+        table: list[tuple[Case, Make]] = [(case, StubRing) for case in TABLE]
         no_hosts = why_not()
         if no_hosts is None:
             table += [(case, across_hosts) for case in CABLES]

@@ -192,7 +192,8 @@ class StubRing:
         for number in sorted(set(range(self.world)) - absent):
             self._spawn(number)
         control, boundary = proxied
-        self.addresses = {n: one.next("listening")["address"] for n, one in self.ranks.items()}
+        listening = {n: one.next("listening")["address"] for n, one in self.ranks.items()}
+        self.addresses: dict[int, str] = listening
         for number, one in self.ranks.items():
             if number == 0:
                 continue
