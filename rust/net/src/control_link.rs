@@ -35,7 +35,7 @@ pub(crate) enum Message {
     Roster(Roster),
     Ready(Ready),
     Open(Open),
-    Plan(u64, Box<Plan>),
+    Plan(u64, Plan),
     Progress,
     Cancel,
     Fate(FateMessage),
@@ -57,7 +57,7 @@ pub(crate) struct ControlLink {
     last_sign: Sign,
     watch: Watch,
     /// Plans that were begun, for the memory of further ones.
-    pub(crate) spares: Vec<Box<Plan>>,
+    pub(crate) spares: Vec<Plan>,
     /// When progress was last told; between two reports nothing is known of the counter.
     reported: Duration,
     /// The other side has closed, after a bye.
@@ -200,7 +200,7 @@ fn parse(
     payload: &[u8],
     rank: u32,
     reading: &Reading,
-    spares: &mut Vec<Box<Plan>>,
+    spares: &mut Vec<Plan>,
 ) -> Result<Parsed, ProtocolError> {
     let message = match header.kind {
         Kind::Progress => return Progress::parse(payload, rank).map(Parsed::Progress),

@@ -14,7 +14,7 @@ use crate::wake::Wake;
 pub(crate) const PLANS_QUEUED_MAX: usize = 64;
 
 /// A round and its plan.
-pub(crate) type Announced = (u64, Box<Plan>);
+pub(crate) type Announced = (u64, Plan);
 
 /// The queue; one thread pushes and one takes.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct PlanQueue {
 struct Inside {
     waiting: VecDeque<Announced>,
     /// Plans that were taken out of their boxes, for the memory of further ones.
-    spares: Vec<Box<Plan>>,
+    spares: Vec<Plan>,
     is_ended: bool,
 }
 
@@ -64,7 +64,7 @@ impl PlanQueue {
     }
 
     /// A plan was begun, and its memory may be used again.
-    pub(crate) fn give_back(&self, plan: Box<Plan>) {
+    pub(crate) fn give_back(&self, plan: Plan) {
         let mut inside = self.lock();
         if inside.spares.len() < PLANS_QUEUED_MAX {
             inside.spares.push(plan);
@@ -72,7 +72,7 @@ impl PlanQueue {
     }
 
     /// Move what was given back into `spares`.
-    pub(crate) fn hand_back(&self, spares: &mut Vec<Box<Plan>>) {
+    pub(crate) fn hand_back(&self, spares: &mut Vec<Plan>) {
         spares.append(&mut self.lock().spares);
     }
 

@@ -218,8 +218,10 @@ impl Ring {
 
     /// Follower: the next plan with streams and its round; ``None`` after rank 0's bye.
     fn receive_plan(&self, py: Python<'_>) -> PyResult<Option<(u64, Plan)>> {
-        let received = Signals::wait(py, |signals| self.inside.receive_plan(signals))?;
-        Ok(received.map(|(round, plan)| (round, Plan::of(*plan))))
+        let mut plan = stagelink_proto::plan::Plan::default();
+        let inside = &self.inside;
+        let round = Signals::wait(py, |signals| inside.receive_plan_into(&mut plan, signals))?;
+        Ok(round.map(|round| (round, Plan::of(plan))))
     }
 
     /// Send the round's rows to the next rank: header and rows in one vectored write.
