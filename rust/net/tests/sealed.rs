@@ -1,5 +1,5 @@
 //! Rings whose links are sealed: large rows in several records, and what a record costs.
-//! That a changed record is refused is tested beside the ciphers and, through a proxy, in tests/ring.
+//! That a changed record is refused is tested beside the ciphers and, by a proxy, in tests/ring.
 
 mod support;
 
