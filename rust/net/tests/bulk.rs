@@ -15,6 +15,7 @@ use stagelink_net::error::{Kind, LinkError};
 use stagelink_net::lent::{Lent, LentMut};
 use stagelink_net::ring::Ring;
 use stagelink_net::wait::{Interrupt, Uninterrupted};
+use stagelink_proto::hello::Suite;
 use stagelink_proto::plan::{Op, Returns};
 
 mod support;
@@ -70,7 +71,17 @@ fn pair() -> Vec<Ring> {
 
 #[test]
 fn chunks_land_in_posted_buffers_in_order_while_the_caller_computes() {
-    let rings = pair();
+    chunks_land_in_order(&pair());
+}
+
+#[test]
+fn chunks_of_a_sealed_ring_land_in_posted_buffers_in_order() {
+    for suite in [Suite::SealedAes, Suite::SealedChaCha] {
+        chunks_land_in_order(&open_ring(2, |settings| settings.suite = suite));
+    }
+}
+
+fn chunks_land_in_order(rings: &[Ring]) {
     let (out, into) = ([buffer(), buffer()], [buffer(), buffer()]);
     fill(&out[0], 1);
     fill(&out[1], 2);
