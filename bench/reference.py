@@ -20,8 +20,8 @@ def cores() -> tuple[int, int]:
     return (available[0], available[1]) if len(available) > 1 else (-1, -1)
 
 
-def compile_reference(folder: Path) -> Path:
-    """The program, compiled into ``folder`` with what the machine calls a C compiler.
+def compile_reference(folder: Path, source: str = "ping_pong.c") -> Path:
+    """A program of this folder, compiled into ``folder`` with the machine's C compiler.
 
     Raises:
         FileNotFoundError: there is no compiler.
@@ -29,8 +29,8 @@ def compile_reference(folder: Path) -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise FileNotFoundError("expected a C compiler, found none; set CC")
-    program = folder / "ping_pong"
-    command = [compiler, "-O2", "-o", str(program), str(HERE / "ping_pong.c")]
+    program = folder / Path(source).stem
+    command = [compiler, "-O2", "-o", str(program), str(HERE / source)]
     subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
     return program
 
