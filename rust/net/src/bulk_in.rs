@@ -1,7 +1,8 @@
-//! The receiving side of the bulk lane: posted buffers, the frames that plans announce, and the
-//! background thread that lands one in the other.
+//! The receiving side of the bulk lane: posted buffers, and the thread that fills them.
 //!
 //! What a frame's bytes must be is judged by `incoming`; the caller's side is `posted`.
+
+mod withdrawn;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -24,8 +25,9 @@ use crate::plans::PLANS_QUEUED_MAX;
 use crate::slots::{Completions, Slot, Step};
 use crate::socket::{READ, poll};
 use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering, PoisonError};
-use crate::wait::{Interrupt, Strategy, Wait};
+use crate::wait::{Strategy, Wait};
 use crate::wake::Wake;
+use withdrawn::Withdrawn;
 
 /// Frames that plans have announced and that have not come: those of plans that wait to be begun,
 /// and those of rounds in flight.
@@ -394,17 +396,5 @@ impl BulkIn {
 
     fn lock_figures(&self) -> MutexGuard<'_, LinkFigures> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Ends a wait for bytes whose buffer its owner wants back.
-struct Withdrawn<'a> {
-    slot: &'a Slot,
-    shared: &'a Shared,
-}
-
-impl Interrupt for Withdrawn<'_> {
-    fn is_pending(&self) -> bool {
-        self.slot.is_cancelled() || self.shared.is_stopping()
     }
 }

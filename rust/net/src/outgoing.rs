@@ -158,8 +158,8 @@ impl Outgoing {
                     stall = limit.map(|whole| whole.or_sooner(limits::PAYLOAD_STALL_LIMIT));
                 }
                 Err(Errno::INTR) => {}
-                // No limit of its own on the row lane: the next rank reads when its engine is done, and who is
-                // alive and who progresses is judged on the control links.
+                // No limit of its own on the row lane: the next rank reads when its engine is
+                // done, and who is alive and progresses is judged on the control links.
                 Err(Errno::AGAIN) => {
                     let in_time = wait.until(self.connection.as_fd(), WRITE, stall);
                     if let (false, Some(stall)) = (in_time.map_err(Trouble::Ended)?, stall) {

@@ -2,20 +2,21 @@
 //!
 //! The calling thread drives the boundary links; the control thread (`control`) does the rest.
 
+mod figures;
+mod frames;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stagelink_proto::Refusal;
-use stagelink_proto::error::ProtocolError;
 use stagelink_proto::limits;
 use stagelink_proto::plan::{Plan, PlanBounds};
 use stagelink_proto::progress::Phase;
 use stagelink_proto::ready::Ready;
-use stagelink_proto::rows::{Boundary, ExpectedRows, RowsFormat};
+use stagelink_proto::rows::{ExpectedRows, RowsFormat};
 
 use crate::boot::own_fault;
-use crate::connection::LinkFigures;
 use crate::control::Shared;
 use crate::error::{Kind as ErrorKind, LinkError};
 use crate::incoming::Incoming;
@@ -28,18 +29,8 @@ use crate::socket::READ;
 use crate::telling::broken;
 use crate::wait::{Interrupt, Strategy, Wait};
 
-/// The link's figures for one peer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PeerFigures {
-    /// `control`, `next` or `previous`.
-    pub link: &'static str,
-    /// The other end's rank.
-    pub rank: u32,
-    /// How waits for this peer are spent.
-    pub strategy: Strategy,
-    /// Counters since the link was made.
-    pub figures: LinkFigures,
-}
+pub use figures::PeerFigures;
+pub(crate) use frames::check_room;
 
 /// One rank's end of a complete ring.
 #[derive(Debug)]
@@ -312,63 +303,6 @@ impl Ring {
         self.receive_rows(round, rows_in, interrupt)
     }
 
-    /// Counters of every link since it was made.
-    #[must_use]
-    pub fn figures(&self) -> Vec<PeerFigures> {
-        let mut all: Vec<PeerFigures> = self
-            .shared
-            .star()
-            .links
-            .iter()
-            .map(|link| PeerFigures {
-                link: "control",
-                rank: link.rank,
-                // The control thread's own; it sleeps.
-                strategy: Strategy::Block,
-                figures: link.connection.figures,
-            })
-            .collect();
-        if let Ok(Some(link)) = self.shared.outgoing.lock().as_deref() {
-            let figures = link.figures();
-            all.push(PeerFigures {
-                link: "next",
-                rank: self.next_rank(),
-                strategy: self.terms.strategy,
-                figures,
-            });
-        }
-        if let Ok(Some(link)) = self.shared.incoming.lock().as_deref() {
-            let figures = link.figures();
-            all.push(PeerFigures {
-                link: "previous",
-                rank: self.previous_rank(),
-                strategy: self.terms.strategy,
-                figures,
-            });
-        }
-        for (link, rank, figures) in [
-            (
-                "next_bulk",
-                self.next_rank(),
-                self.shared.bulk_out.figures(),
-            ),
-            (
-                "previous_bulk",
-                self.previous_rank(),
-                self.shared.bulk_in.figures(),
-            ),
-        ] {
-            all.push(PeerFigures {
-                link,
-                rank,
-                // The threads of the bulk lane sleep.
-                strategy: Strategy::Block,
-                figures,
-            });
-        }
-        all
-    }
-
     /// Rounds with rows that may be on the ring at once; on rank 0 the least of all stages'.
     #[must_use]
     pub fn rounds_in_flight_max(&self) -> u16 {
@@ -384,59 +318,6 @@ impl Ring {
         Err(misuse(&format!(
             "the ring belongs to process {process}, not to its child {own}"
         )))
-    }
-
-    fn admit(&self, round: u64, plan: &Plan) -> Result<(), LinkError> {
-        let mut rounds = self.rounds();
-        let frames = self.frames(round, plan);
-        let admitted = frames.and_then(|frames| {
-            if frames.is_some() {
-                rounds.out.check()?;
-            }
-            rounds.streams.admit(plan)?;
-            rounds.begin(frames)
-        });
-        admitted.map_err(|error| {
-            let place = format!("in the plan of round {round}");
-            self.condemn(broken(&self.shared.name(0), 0, &error, &place).during("receive plan"))
-        })
-    }
-
-    /// What goes out and what comes in for a plan; `None` for a plan without rows.
-    fn frames(
-        &self,
-        round: u64,
-        plan: &Plan,
-    ) -> Result<Option<(ExpectedRows, ExpectedRows)>, ProtocolError> {
-        let last = self.world() - 1;
-        let boundary = |rank| {
-            if rank == last {
-                Boundary::Return
-            } else {
-                Boundary::Forward
-            }
-        };
-        let format = &self.terms.format;
-        let out = ExpectedRows::of_plan(round, plan, boundary(self.rank()), format)?;
-        let back = ExpectedRows::of_plan(round, plan, boundary(self.previous_rank()), format)?;
-        Ok(out.zip(back))
-    }
-
-    /// What is to be sent for `round`, from `lent` bytes.
-    pub(crate) fn frame_out(&self, round: u64, lent: usize) -> Result<ExpectedRows, LinkError> {
-        self.check_process()?;
-        let rounds = self.rounds();
-        let frame = rounds.out.frame(round);
-        let frame = frame.ok_or_else(|| not_due(round, rounds.out.next().min()))?;
-        check_room(&frame, lent).map(|()| frame)
-    }
-
-    /// What is to come for `round` on the row lane, into `lent` bytes.
-    fn frame_back(&self, round: u64, lent: usize) -> Result<ExpectedRows, LinkError> {
-        let next = self.rounds().back.oldest().copied();
-        let frame = next.filter(|frame| frame.round == round);
-        let frame = frame.ok_or_else(|| not_due(round, next.map(|frame| frame.round)))?;
-        check_room(&frame, lent).map(|()| frame)
     }
 
     pub(crate) fn rounds(&self) -> MutexGuard<'_, Rounds> {
@@ -470,25 +351,6 @@ impl Ring {
     pub(crate) fn previous_rank(&self) -> u32 {
         self.shared.previous_rank()
     }
-}
-
-/// The rows of a round have room in a buffer of `lent` bytes.
-pub(crate) fn check_room(frame: &ExpectedRows, lent: usize) -> Result<(), LinkError> {
-    if lent >= frame.memory_bytes() {
-        return Ok(());
-    }
-    let (need, rows, round) = (frame.memory_bytes(), frame.count, frame.round);
-    Err(misuse(&format!(
-        "the buffer has {lent} bytes, but the {rows} rows of round {round} need {need}"
-    )))
-}
-
-fn not_due(round: u64, due: Option<u64>) -> LinkError {
-    let due = due.map_or_else(
-        || "none are due".to_owned(),
-        |due| format!("those of round {due} are due"),
-    );
-    misuse(&format!("rows of round {round} cannot move now: {due}"))
 }
 
 pub(crate) fn misuse(text: &str) -> LinkError {

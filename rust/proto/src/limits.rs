@@ -85,8 +85,8 @@ pub const SILENT_INTERVALS: u32 = 3;
 pub const SILENT_INTERVALS_RANGE: core::ops::RangeInclusive<u32> = 2..=100;
 /// Longest time without a byte inside a frame.
 pub const PAYLOAD_STALL_LIMIT: Duration = Duration::from_secs(5);
-/// Slowest rate that a whole payload is given time for, in bytes a second: a link of 1 Mbit/s is slow
-/// and not dead. One that carries nothing is found by the stall limit.
+/// Slowest rate that a whole payload is given time for, in bytes a second: a link of 1 Mbit/s is
+/// slow and not dead. One that carries nothing is found by the stall limit.
 pub const PAYLOAD_RATE_MIN: u32 = 100_000;
 /// How long a rank waits for the lead's fate before it reports its own.
 pub const FATE_WAIT: Duration = Duration::from_millis(500);
