@@ -11,13 +11,14 @@
 
 extern crate self as rustix;
 
-// The product's files, as they are.
-#[path = "../../net/src/bulk_in.rs"]
-pub mod bulk_in;
-#[path = "../../net/src/bulk_out.rs"]
-pub mod bulk_out;
-#[path = "../../net/src/slots.rs"]
-pub mod slots;
+/// The product's files, as they are.
+#[path = "../../net/src"]
+pub mod net {
+    pub mod bulk_in;
+    pub mod bulk_out;
+    pub mod slots;
+}
+pub use net::{bulk_in, bulk_out, slots};
 
 // What they stand on, modelled.
 pub mod stage;

@@ -205,6 +205,7 @@ fn a_buffer_that_is_posted_as_the_ring_ends_comes_back() {
         ring.shared.stop();
         ring.lane.wake();
         let (slot, turn) = ring.lane.post(LentMut::of(&memory)).unwrap();
+        assert_eq!(ring.wait((slot, turn)), None);
         ring.lane.withdraw(slot, turn);
         memory.write(1);
         ring.end();

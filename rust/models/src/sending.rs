@@ -143,8 +143,6 @@ fn frames_leave_in_the_order_in_which_they_were_posted_and_the_lane_is_idle_agai
         for _ in 0..4 {
             ring.peer.step();
         }
-        assert_eq!(ring.wait(posted[1]), Some(9));
-        assert_eq!(ring.wait(posted[0]), Some(7));
         while !ring.lane.is_idle() {
             let fd = ring.lane.idle_fd();
             let _ = poll(
@@ -152,6 +150,8 @@ fn frames_leave_in_the_order_in_which_they_were_posted_and_the_lane_is_idle_agai
                 crate::deadline::SLICE,
             );
         }
+        assert_eq!(ring.wait(posted[1]), Some(9));
+        assert_eq!(ring.wait(posted[0]), Some(7));
         assert_eq!(ring.end(), [100, 101]);
     });
 }
