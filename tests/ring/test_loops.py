@@ -11,9 +11,17 @@ import pytest
 
 from stagelink._native import Description, Listener
 from stagelink.cli.keygen import write_key
-from stagelink.config import LinkConfig
-from stagelink.engine import EngineDescription, EngineError, EngineSettings, PlanLike
+from stagelink.config import LinkConfig, Task
+from stagelink.engine import (
+    CANCEL,
+    OPEN,
+    EngineDescription,
+    EngineError,
+    EngineSettings,
+    PlanLike,
+)
 from stagelink.errors import ConfigError, StagelinkError
+from stagelink.node.answer import Answer, answer
 from stagelink.node.follow import follow
 from stagelink.node.lead import Lead
 from stagelink.node.rows import BoundaryRows
@@ -204,3 +212,18 @@ def test_the_times_of_both_loops_add_up(tmp_path: Path) -> None:
     assert (times.rounds, times.rows) == (4, 8)
     assert times.compute_seconds > 0
     assert times.wait_seconds > 0
+
+
+def test_an_answer_that_is_cancelled_ends_between_two_chunks_of_its_prompt(tmp_path: Path) -> None:
+    ring = InProcessRing(tmp_path)
+    asked = iter([False, True])
+
+    def work(lead: Lead) -> Answer:
+        return answer(
+            lead, list(range(30)), Task(), Limits(5, 40), emit=str, is_cancelled=lambda: next(asked)
+        )
+
+    done = ring.run(work)
+    assert (done.token_ids, done.finish_reason) == ([], "cancelled")
+    # One chunk of four rows, and the round that tells the stages.
+    assert ring.engines[1].ops == [(OPEN,), (CANCEL,)]

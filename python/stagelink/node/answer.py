@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.opened import Checkpoint
     from stagelink.config import Task
     from stagelink.engine import Family
-    from stagelink.node.lead import Lead
+    from stagelink.node.lead import Event, Lead
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,6 +41,18 @@ class Answer:
     first_token_seconds: float = 0.0
     total_seconds: float = 0.0
     logits_sha256: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, event: Event, seconds: float) -> None:
+        """Take the next token, ``seconds`` after asking."""
+        self.total_seconds = seconds
+        if not self.token_ids:
+            self.first_token_seconds = seconds
+        self.token_ids.append(event.token_id)
+        self.text += event.text
+        if event.logits_sha256 is not None:
+            self.logits_sha256.append(event.logits_sha256)
+        if event.outcome is not None:
+            self.finish_reason = event.outcome
 
     @property
     def decode_tokens_per_second(self) -> float | None:
@@ -86,18 +98,14 @@ def answer(
     """Generate, handing every piece of text to ``emit``; end early once ``is_cancelled``."""
     done = Answer(list(prompt_ids))
     began = time.perf_counter()
-    for event in lead.generate(prompt_ids, task.sampling, limits, salt=salt):
-        done.total_seconds = time.perf_counter() - began
-        if not done.token_ids:
-            done.first_token_seconds = done.total_seconds
-        done.token_ids.append(event.token_id)
-        done.text += event.text
-        if event.logits_sha256 is not None:
-            done.logits_sha256.append(event.logits_sha256)
-        if event.outcome is not None:
-            done.finish_reason = event.outcome
-        emit(event.text)
-        if is_cancelled():
-            break
+    stream = lead.submit(prompt_ids, task.sampling, limits, salt=salt)
+    try:
+        # Asked after every round, so that a long prompt need not be computed to its end either.
+        while stream.outcome is None and not is_cancelled():
+            for event in lead.step():
+                done.add(event, time.perf_counter() - began)
+                emit(event.text)
+    finally:
+        lead.cancel(stream)
     lead.drain()
     return done
