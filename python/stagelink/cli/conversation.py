@@ -52,6 +52,8 @@ class Conversation:
             try:
                 line = input("> " if sys.stdin.isatty() else "").strip()
             except EOFError:
+                if sys.stdin.isatty():
+                    print(flush=True)
                 return None
             if line in ("/quit", "/exit"):
                 return None

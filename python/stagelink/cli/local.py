@@ -16,7 +16,7 @@ from stagelink.cli import settings
 from stagelink.cli.keygen import write_key
 from stagelink.cli.outcome import FAILED, INTERRUPTED, StageEndedError
 from stagelink.cli.progress import ProgressLine
-from stagelink.cli.table import stage_table, summary
+from stagelink.cli.table import stage_table, summary, terminal_width
 from stagelink.config import Job, ModelConfig, Task
 from stagelink.launch import life
 from stagelink.launch.local import Ending, LocalLaunch, launch_folder
@@ -187,7 +187,7 @@ def _show(task: Task, result: dict[str, Any]) -> None:
         return
     lines = []
     if not task.quiet:
-        lines.append(stage_table(result["stages"]))
+        lines.append(stage_table(result["stages"], terminal_width(sys.stderr)))
         if "finish_reason" in result:
             lines.append(summary(result))
     if "exactness" in result:

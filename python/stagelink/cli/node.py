@@ -44,7 +44,7 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     if arguments.threads is not None:
         # Before anything imports numpy: its library reads these once.
         os.environ.update(settings.thread_environment(arguments.threads, 1))
-    from stagelink.cli.table import stage_table, summary
+    from stagelink.cli.table import stage_table, summary, terminal_width
     from stagelink.node.stage import prepare
 
     job = Job(settings.model_config(arguments, world), settings.task(arguments))
@@ -55,7 +55,7 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
         print(json.dumps(result), flush=True)
     elif not job.task.quiet:
         watch.wipe()
-        lines = [stage_table(result.get("stages") or [result])]
+        lines = [stage_table(result.get("stages") or [result], terminal_width(sys.stderr))]
         if "finish_reason" in result:
             lines.append(summary(result))
         print("\n".join(lines), file=sys.stderr, flush=True)

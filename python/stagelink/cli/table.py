@@ -5,7 +5,8 @@ It formats; a figure that was not measured is shown as a dash.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,20 +16,42 @@ _HEAD = (
     "rank", "host", "pid", "layers", "held MiB", "read MiB", "rounds", "compute ms", "wait ms",
     "sent KiB", "received KiB",
 )  # fmt: skip
-_TEXT_COLUMNS = 2
+_TEXT_COLUMNS = frozenset(("rank", "host"))
+# What goes first where a terminal is too narrow for all; the JSON has everything.
+_SPARE = ("pid", "host", "rounds")
+_GAP = "  "
 
 
-def stage_table(stages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of all stages as lines of aligned columns."""
+def stage_table(stages: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Return the table of all stages as lines of aligned columns.
+
+    Args:
+        stages: What `StageReport.as_json` makes.
+        width: Characters of a line; columns that can be spared are left out for it, no others.
+    """
     rows = [_HEAD, *(_row(stage) for stage in stages)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(_HEAD)}
+    wide = {name: max(map(len, texts)) for name, texts in columns.items()}
+    for name in _SPARE:
+        if width is not None and sum(wide.values()) + len(_GAP) * (len(wide) - 1) > width:
+            del wide[name]
     return "\n".join(
-        "  ".join(
-            text.ljust(width) if column < _TEXT_COLUMNS else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        _GAP.join(
+            columns[name][line].ljust(size)
+            if name in _TEXT_COLUMNS
+            else columns[name][line].rjust(size)
+            for name, size in wide.items()
         ).rstrip()
-        for row in rows
+        for line in range(len(rows))
     )
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return how many characters fit on a line of ``stream``; ``None`` where it is no terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def summary(result: Mapping[str, Any]) -> str:

@@ -31,3 +31,13 @@ def test_the_summary_names_the_placement() -> None:
         "placement": {"id": "abc"},
     }
     assert summary(result).endswith("first token after 12 ms; placement abc")
+
+
+def test_a_narrow_terminal_gets_the_columns_that_cannot_be_spared() -> None:
+    stages = [StageReport(rank, "a-long-host-name", 12345, 0, 10).as_json() for rank in range(2)]
+    assert stage_table(stages, 200) == stage_table(stages)
+    narrow = stage_table(stages, 80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "host" not in narrow
+    assert "received KiB" in narrow
+    assert stage_table(stages, 10).splitlines()[0].startswith("rank  layers  held MiB")
