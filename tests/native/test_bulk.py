@@ -275,6 +275,28 @@ def test_other_threads_run_while_a_posted_buffer_is_waited_for(
     assert ran.is_set()
 
 
+def test_a_rank_that_is_killed_with_chunks_on_the_wire_is_named_by_every_wait(
+    stage: ModuleType, spawn: Any, key_file: str, size: int
+) -> None:
+    listener = _native.Listener("127.0.0.1:0")
+    other = spawn(1, 2, listener.address, "compute")
+    ring = stage.join(0, 2, None, key_file, listener)
+    stage.ready(ring)
+    sends = [
+        ring.post_send(ring.send_plan(plan(index * ROWS)), bytearray(size)) for index in (0, 1)
+    ]
+    other.next("joined")
+    other.next("ready")
+    other.next("plan")
+    killed = time.monotonic()
+    other.signal(signal.SIGKILL)
+    for sent in sends:
+        with pytest.raises(StagelinkError) as raised:
+            sent.wait(10)
+        assert (raised.value.rank, raised.value.reason) == (1, "peer_lost")
+    assert time.monotonic() - killed < 1
+
+
 SCRIPT = """
 import concurrent.futures, importlib.util, os, signal, sys, time
 import numpy as np

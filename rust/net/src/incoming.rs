@@ -182,7 +182,7 @@ impl Incoming {
         let mut filled = 0_usize;
         let mut header = None;
         let mut limit: Option<(Deadline, Deadline)> = None;
-        let mut running = RunningChecksum::new();
+        let mut running = RunningChecksum::default();
         loop {
             let body = filled.saturating_sub(head.len());
             let part = frame.memory_bytes().min(body + PART_BYTES);

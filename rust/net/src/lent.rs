@@ -186,20 +186,14 @@ impl<'a> LentMut<'a> {
 }
 
 /// CRC-32C of lent memory, part by part as it arrives.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RunningChecksum {
-    digest: crc_fast::Digest,
+    /// Made with the first part: a frame that comes in one needs none.
+    digest: Option<crc_fast::Digest>,
     summed: usize,
 }
 
 impl RunningChecksum {
-    pub(crate) fn new() -> Self {
-        Self {
-            digest: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi),
-            summed: 0,
-        }
-    }
-
     /// Bytes that are summed up.
     pub(crate) fn summed(&self) -> usize {
         self.summed
@@ -211,8 +205,9 @@ impl RunningChecksum {
             return rows.checksum(bytes);
         }
         self.sum_to(rows, bytes);
+        let value = self.digest.map_or(0, |digest| digest.finalize());
         // The algorithm is 32 bits wide.
-        u32::try_from(self.digest.finalize()).unwrap_or(0)
+        u32::try_from(value).unwrap_or(0)
     }
 
     /// Go on up to byte `end`, at most to the end of what is lent.
@@ -224,7 +219,9 @@ impl RunningChecksum {
             let part = unsafe {
                 std::slice::from_raw_parts(rows.start.add(self.summed), end - self.summed)
             };
-            self.digest.update(part);
+            self.digest
+                .get_or_insert_with(|| crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+                .update(part);
             self.summed = end;
         }
     }
