@@ -41,9 +41,8 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     interrupts = Interrupts()
     life.end_on_terminate()
     link, world = settings.link_config(arguments)
-    if arguments.threads is not None:
-        # Before anything imports numpy: its library reads these once.
-        os.environ.update(settings.thread_environment(arguments.threads, 1))
+    # Before anything imports numpy: its library reads these once.
+    os.environ.update(settings.thread_environment(arguments.threads, 1))
     from stagelink.cli.table import stage_table, summary, terminal_width
     from stagelink.node.stage import prepare
 

@@ -143,11 +143,12 @@ def thread_environment(threads: int | None, stages: int) -> dict[str, str]:
     """Return the variables that tell numeric libraries how many threads a local stage may use.
 
     ``threads`` comes first, then what the environment says already, then an even share of the cores
-    that this process may run on.
+    that this process may run on; never all of them, for threads that wait for each other by
+    spinning stand still together when one of their cores is wanted by something else.
     """
     if threads is not None and not 1 <= threads <= 4096:
         raise ConfigError(f"--threads is {threads}: expected 1 to 4096", reason="threads")
-    share = max(1, _cores() // stages)
+    share = max(1, min(_cores() // stages, _cores() - 1))
     given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     return {name: str(threads or given[name] or share) for name in _THREAD_VARIABLES}
 

@@ -142,8 +142,10 @@ def test_stages_share_the_cores_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in settings._THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(settings, "_cores", lambda: 8)
-    shares = [settings.thread_environment(None, stages) for stages in (1, 3, 16)]
-    assert [set(one.values()) for one in shares] == [{"8"}, {"2"}, {"1"}]
+    shares = [settings.thread_environment(None, stages) for stages in (1, 2, 3, 16)]
+    assert [set(one.values()) for one in shares] == [{"7"}, {"4"}, {"2"}, {"1"}]
+    monkeypatch.setattr(settings, "_cores", lambda: 1)
+    assert set(settings.thread_environment(None, 1).values()) == {"1"}
 
 
 def test_threads_come_before_the_environment_and_that_before_the_share(
