@@ -119,6 +119,13 @@ impl Ring {
         self.shared.condemn_with(error)
     }
 
+    /// A control link that takes no frame has mostly just heard the fate that ends it: the control
+    /// thread keeps that in a moment, and it is the cause. The caller holds no lock of the links.
+    pub(crate) fn unsent(&self, suspicion: LinkError) -> LinkError {
+        let patience = Deadline::after(limits::FATE_WAIT);
+        self.told(self.shared.fate.settle(suspicion, patience))
+    }
+
     pub(crate) fn ended(&self, error: LinkError) -> LinkError {
         self.shared.ended(error)
     }

@@ -34,7 +34,8 @@ impl Ring {
         if self.rank() != 0 {
             let mut star = self.shared.star();
             let sent = star.send_all(Kind::Ready, None, &ready.encode());
-            sent.map_err(|(_, error)| own_fault(&error))?;
+            drop(star);
+            sent.map_err(|(_, error)| self.unsent(own_fault(&error)))?;
         }
         let deadline = Deadline::after(limit);
         loop {
@@ -73,7 +74,10 @@ impl Ring {
         let open = Open::new(1, millis, self.terms.silent_intervals);
         let open = open.map_err(|error| own_fault(&error))?;
         let sent = star.send_all(Kind::Open, None, &open.encode());
-        sent.map_err(|(_, error)| own_fault(&error))?;
+        if let Err((_, error)) = sent {
+            drop(star);
+            return Err(self.unsent(own_fault(&error)));
+        }
         for link in &mut star.links {
             link.opened(open.first_round());
         }

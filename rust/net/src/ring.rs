@@ -144,12 +144,8 @@ impl Ring {
         let sent = star.send_plan(&rounds.payload, rows_bytes, now);
         drop(star);
         sent.map_err(|(rank, error)| {
-            self.condemn(broken(
-                &self.shared.name(rank),
-                rank,
-                &error,
-                "on the control link",
-            ))
+            let name = self.shared.name(rank);
+            self.unsent(broken(&name, rank, &error, "on the control link"))
         })?;
         let bulk = frames.map(|(_, back)| back).filter(ExpectedRows::is_bulk);
         bulk.map_or(Ok(()), |frame| self.shared.bulk_in.expect(frame))
