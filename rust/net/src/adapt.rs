@@ -10,8 +10,11 @@ const REMEMBERED: usize = 8;
 const AGREEING: usize = REMEMBERED - REMEMBERED / 4;
 /// Fewer waits than this say nothing.
 const LEARNED_FROM: usize = 4;
-/// What a spin lasts beyond the habit on each side.
-const GUARD: Duration = Duration::from_micros(30);
+/// What a spin lasts beyond the habit on each side: one part in so many of the wait, within bounds.
+/// Waits differ more the longer they are, and a core that has run for a while answers sooner.
+const GUARD_SHARE: u32 = 12;
+const GUARD_MIN: Duration = Duration::from_micros(30);
+const GUARD_MAX: Duration = Duration::from_micros(300);
 /// A wait this short is over before a sleeper would be back, so it is spun through.
 const SHORT: Duration = Duration::from_micros(200);
 /// A sleep shorter than this is not begun.
@@ -133,15 +136,17 @@ impl Habit {
         }
         let expected = (low + high) / 2;
         let most = expected / SPUN_SHARE;
-        if expected.saturating_sub(low) + GUARD > most {
+        let half = expected.saturating_sub(low);
+        if half + GUARD_MIN > most {
             return Way::Sleep(Reason::Unsteady);
         }
+        let guard = (expected / GUARD_SHARE).clamp(GUARD_MIN, GUARD_MAX);
         // Early enough for a late sleeper, but not so early that a usual one spins too long.
         let (usual, late) = self
             .overslept
             .usual_and_late()
             .unwrap_or((OVERSLEPT, OVERSLEPT));
-        let careful = low.saturating_sub(GUARD + late);
+        let careful = low.saturating_sub(guard + late);
         let thrifty = expected.saturating_sub(most + usual);
         let from = careful.max(thrifty);
         let from = if from < SLEEP_MIN {
@@ -149,7 +154,7 @@ impl Habit {
         } else {
             from
         };
-        let until = high + high.saturating_sub(low) + GUARD;
+        let until = high + high.saturating_sub(low) + guard;
         Way::Spin { from, until }
     }
 
