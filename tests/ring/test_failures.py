@@ -9,16 +9,13 @@ import signal
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.ring.rig import Lab, Node, ends_within, wait_for
 
 from stagelink.cli.keygen import write_key
 from stagelink_numpy.tiny import make_tiny
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LONG = ["--prompt-ids", "1,2,3", "--max-tokens", "1900", "--ignore-eos"]
 NOTICE_SECONDS = 1.5
@@ -71,6 +68,24 @@ def test_an_interrupted_launch_leaves_nothing_behind(
     _told_once(node, code)
     assert ends_within(list(stages.values()), 0.5)
     assert lab.left_behind() == []
+
+
+def test_a_launch_that_is_ended_before_it_has_stages_says_so(lab: Lab) -> None:
+    os.mkfifo(lab.folder / "prompt")
+    writer = os.open(lab.folder / "prompt", os.O_RDWR)
+    with (lab.folder / "prompt").open("rb") as stdin:
+        node = lab.generate("--stages", "2", "--prompt", "-", stdin=stdin)
+        wait_for(node, lambda: _catches(node.process.pid, signal.SIGTERM))
+        node.process.send_signal(signal.SIGTERM)
+        _told_once(node, 143, "SIGTERM")
+    os.close(writer)
+    assert lab.left_behind() == []
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    with Path(f"/proc/{pid}/status").open(encoding="ascii") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return bool(int(fields["SigCgt"], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.15, 0.3, 0.6])

@@ -33,6 +33,8 @@ STDERR_LINES_MAX = 40
 
 def run_local(arguments: argparse.Namespace) -> int:
     """Run one task on a ring of local processes and print what it came to."""
+    # Until there are stages to pass it on to: a conversion that is under way is tidied up.
+    life.end_on_terminate()
     job = Job(settings.model_config(arguments), settings.task(arguments))
     # Refused here, once, and not by every stage.
     settings.waits(arguments)

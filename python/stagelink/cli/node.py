@@ -32,9 +32,13 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one rank to its end."""
-    if arguments.launch_folder is not None:
+    if arguments.launch_folder is None:
+        return _run_by_hand(arguments)
+    try:
         return _run_launched(arguments)
-    return _run_by_hand(arguments)
+    except (SystemExit, KeyboardInterrupt):
+        # A second signal, while the first one's end was being written; the launcher says it.
+        return life.TERMINATED
 
 
 def _run_by_hand(arguments: argparse.Namespace) -> int:
