@@ -55,8 +55,12 @@ fn one_rank_that_does_not_fit_ends_the_boot_of_all() {
             settings.fields[0] = [99; 32];
         }
     };
-    for error in errors(join_each(4, change, |_| {})) {
-        assert_eq!(error.reason, "fingerprint_config", "{error}");
+    for (rank, error) in errors(join_each(4, change, |_| {})).into_iter().enumerate() {
+        // A rank that dials only after the boot has ended finds nobody, and can name nothing else.
+        let is_late = error.reason == "never_joined" && error.text.contains("connection refused");
+        let is_party = matches!(rank, 0 | 2);
+        let is_named = error.reason == "fingerprint_config";
+        assert!(is_named || (is_late && !is_party), "rank {rank}: {error}");
     }
 }
 
