@@ -96,7 +96,6 @@ def linked(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
         try:
-            pin(cores()[0])
             ring = join(0, None, listener, str(key_file), case)
             said: list[str] = []
             yield ring, said
@@ -109,7 +108,9 @@ def linked(
 
 
 def join(rank: int, lead: str | None, listener: Listener, key_file: str, case: Chunks) -> Ring:
-    """Either end, ready."""
+    """Either end, ready, on a core of its own; where it computes, without the link's threads."""
+    if not case.compute_us:
+        pin(cores()[rank])
     description = Description(
         rank=rank, world=2, first=rank, end=rank + 1, layers=2, width=ROW_BYTES // 4, planes=1,
         row_dtype="float32", kv_dtype="float32", chunk_rows=case.rows, rows_max=case.rows,
@@ -123,6 +124,7 @@ def join(rank: int, lead: str | None, listener: Listener, key_file: str, case: C
         description=description, join_seconds=JOIN_SECONDS, **settings,
     )  # fmt: skip
     ring.ready(load_ms=0, bytes_held=0, bytes_read=0, seconds=JOIN_SECONDS)
+    pin(cores()[rank])
     return ring
 
 
@@ -182,7 +184,6 @@ def main() -> int:
     """The other process: ``bulk_ends.py LEAD LISTEN KEY_FILE CASE``."""
     lead, listen, key_file, told = sys.argv[1:]
     case = Chunks(**json.loads(told))
-    pin(cores()[1])
     ring = join(1, lead, Listener(listen), key_file, case)
     print(json.dumps(_receive(ring, case)))
     ring.close()
