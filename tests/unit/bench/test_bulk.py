@@ -9,7 +9,7 @@ from bulk_ends import IN_FLIGHT, Run
 
 
 def run(own: list[float], other: list[float]) -> float:
-    return float(bulk.without_wire(Run(0.0, own, other)))
+    return float(bulk.without_wire(Run(0.0, own, [], other)))
 
 
 def test_two_equal_ends_take_one_chunk_more_than_one_end() -> None:
