@@ -113,6 +113,12 @@ class EngineSettings:
         streams_max: Slots; one stream holds one slot from open to close.
         rows_max: Most rows of one round.
         chunk_rows: Rows of a full prompt chunk.
+        device: What to compute on: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, as
+            the engine has it; each rank's own choice.
+        threads: Compute threads, or ``None`` for what the environment says; each rank's own choice.
+        kv_dtype: dtype of the KV, or ``"auto"`` for the engine's own.
+        batch_invariant: Whether a stream's bits must not depend on its neighbours or its chunks; an
+            engine that cannot promise it refuses.
     """
 
     dtype: str = "float32"
@@ -120,6 +126,10 @@ class EngineSettings:
     streams_max: int = 4
     rows_max: int = 256
     chunk_rows: int = 128
+    device: str = "auto"
+    threads: int | None = None
+    kv_dtype: str = "auto"
+    batch_invariant: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +147,8 @@ class EngineDescription:
         states: Streams that can be open at once.
         batch_invariant: True only where a stream's bits do not depend on its neighbours or chunks.
         weight_bytes: Bytes that the own tensors take as held; known from the checkpoint's table.
+        libraries: What computes beneath the engine and may change bits, with versions:
+            ``"torch 2.13.0+cpu, MKL 2024.2"``.
     """
 
     backend: str
@@ -149,6 +161,7 @@ class EngineDescription:
     states: int
     batch_invariant: bool
     weight_bytes: int
+    libraries: str = ""
 
 
 @runtime_checkable
