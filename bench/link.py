@@ -1,7 +1,7 @@
 """One hop of rows between two processes, from Python, beside a C ping-pong of the same strategy.
 
-It compiles the C reference, runs all in turn on the same two cores, and prints ratios of
-medians; it asserts nothing.
+It compiles the C reference, runs all in turn on the same two cores, and prints the median of the
+pairs' ratios; it asserts nothing.
 
     python bench/link.py                    10, 20 and 50 KiB rows, spinning and sleeping
     python bench/link.py --compute 1,3,10   milliseconds of computing on each end between two hops
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 WIDTH = 15
 # What the table shows of a result line.
-HOP = ("link_us", "reference_us", "ratio", "ratio_low", "ratio_high", "sealed_us", "sealed_ratio")
+HOP = ("link_us", "reference_us", "ratio", "ratio_low", "ratio_high", "two_ways_us")
+HOP += ("two_ways_ratio", "sealed_us", "sealed_ratio")
 WAIT = ("wait", "beyond_us", "beyond_us_low", "beyond_us_high", "reference_us", "ratio_spin")
 WAIT += ("ratio_block", "burnt", "mean_us", "mean_ratio_block")
 

@@ -25,8 +25,8 @@ SECONDS_MAX = 300
 SEALED = "aes-128-gcm"
 
 
-def run_reference(program: Path, case: Case) -> list[float]:
-    """Round trips of the C ping-pong, microseconds."""
+def run_reference(program: Path, case: Case, connections: int = 1) -> list[float]:
+    """Round trips of the C ping-pong, microseconds; ``connections`` 2 is one each way."""
     command = reference_command(
         program,
         case.wait,
@@ -35,6 +35,7 @@ def run_reference(program: Path, case: Case) -> list[float]:
         cores(),
         checksum=case.checksum,
         compute_us=case.compute_us,
+        connections=connections,
     )
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS_MAX)
     return [float(line) for line in done.stdout.split()]
@@ -48,23 +49,31 @@ def in_turn(runs: Sequence[Callable[[], None]], repeats: int) -> None:
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """The ratio of the medians, and the lowest and highest of the pairs."""
+    """The median, the lowest and the highest of the pairs' ratios.
+
+    A pair was measured one right after the other: a machine that is twice as slow for a while makes
+    both slower, where the ratio of two medians may set a slow while of one beside a fast of the
+    other.
+    """
     pairs = [one / other for one, other in zip(ours, theirs, strict=True)]
-    return statistics.median(ours) / statistics.median(theirs), min(pairs), max(pairs)
+    return statistics.median(pairs), min(pairs), max(pairs)
 
 
 def measure_hop(case: Case, pairs: int, program: Path, folder: Path) -> dict[str, Any]:
     """The link and the reference: medians of each run and the ratio of every pair.
 
-    Beside a checksummed link the same link sealed is measured in the same turns.
+    The reference also runs with a connection each way, which is what a ring of two has. Beside a
+    checksummed link the same link sealed is measured in the same turns.
     """
     link: list[float] = []
     reference: list[float] = []
+    two_ways: list[float] = []
     sealed: list[float] = []
     of_sealed = dataclasses.replace(case, suite=SEALED)
     runs = [
         lambda: reference.append(statistics.median(run_reference(program, case))),
         lambda: link.append(statistics.median(run_link(case, folder).times_us)),
+        lambda: two_ways.append(statistics.median(run_reference(program, case, connections=2))),
     ]
     if case.checksum:
         runs.append(lambda: sealed.append(statistics.median(run_link(of_sealed, folder).times_us)))
@@ -79,6 +88,8 @@ def measure_hop(case: Case, pairs: int, program: Path, folder: Path) -> dict[str
         "ratio": round(ratio, 3),
         "ratio_low": round(low, 3),
         "ratio_high": round(high, 3),
+        "two_ways_us": round(statistics.median(two_ways), 2),
+        "two_ways_ratio": round(ratio_of(link, two_ways)[0], 3),
         **sealed_figures(sealed, link),
     }
 

@@ -1,9 +1,9 @@
 /* A raw TCP ping-pong over loopback: the floor that the link is compared with. It has no deadlines, no handshake and no plans.
  *
- * Usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B [COMPUTE_US]
+ * Usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS
  * A parent and a forked child exchange a 32-byte header and BYTES of payload, one call each way; with CHECKSUM 1 each end computes
- * CRC-32C of what it sends and of what it received; with COMPUTE_US each end computes so long before it sends. Prints one round
- * trip in microseconds a line, the other end's computing taken off.
+ * CRC-32C of what it sends and of what it received; with COMPUTE_US each end computes so long before it sends. With CONNECTIONS 2
+ * each way has a connection of its own, as in a ring. Prints one round trip in microseconds a line, the other end's computing taken off.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -172,6 +172,19 @@ static double cpu_us(void) {
     return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
 }
 
+static int ready(int fd, const char *what) {
+    int one = 1;
+    if (fd < 0) die(what);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+static int dial(const struct sockaddr_in *address) {
+    int fd = ready(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0) die("connect");
+    return fd;
+}
+
 /* What an engine does between two hops: so much of a core's time, however long others make it. */
 static void compute(double us) {
     if (us <= 0) return;
@@ -179,15 +192,16 @@ static void compute(double us) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 7 && argc != 8) {
-        fprintf(stderr, "usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B [COMPUTE_US]\n");
+    if (argc != 9) {
+        fprintf(stderr, "usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS\n");
         return 2;
     }
     spin = strcmp(argv[1], "spin") == 0;
     size_t size = strtoul(argv[2], NULL, 10);
     long rounds = strtol(argv[3], NULL, 10);
     checksum = atoi(argv[4]);
-    double compute_us = argc == 8 ? strtod(argv[7], NULL) : 0;
+    double compute_us = strtod(argv[7], NULL);
+    int both = atoi(argv[8]) == 2;
     make_moved();
     if (crc32c((const unsigned char *)"123456789", 9) != 0xE3069283u) die("crc32c");
     unsigned char header[32] = {'S', 'L', 'N', 'K'};
@@ -197,33 +211,30 @@ int main(int argc, char **argv) {
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
-    if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 1) != 0) die("listen");
+    if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 2) != 0) die("listen");
     getsockname(listener, (struct sockaddr *)&address, &length);
-    int one = 1;
     pid_t child = fork();
     if (child < 0) die("fork");
     if (child == 0) {
         pin(atoi(argv[6]));
-        int fd = accept(listener, NULL, NULL);
-        if (fd < 0) die("accept");
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        int in = ready(accept(listener, NULL, NULL), "accept");
+        int out = both ? ready(accept(listener, NULL, NULL), "accept") : in;
         for (long round = 0; round < rounds; round++) {
-            receive_frame(fd, header, payload, size);
+            receive_frame(in, header, payload, size);
             compute(compute_us);
-            send_frame(fd, header, payload, size);
+            send_frame(out, header, payload, size);
         }
         _exit(0);
     }
     pin(atoi(argv[5]));
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) die("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    int out = dial(&address);
+    int in = both ? dial(&address) : out;
     double *times = malloc((size_t)rounds * sizeof *times);
     for (long round = 0; round < rounds; round++) {
         compute(compute_us);
         double before = now_us();
-        send_frame(fd, header, payload, size);
-        receive_frame(fd, header, payload, size);
+        send_frame(out, header, payload, size);
+        receive_frame(in, header, payload, size);
         times[round] = now_us() - before - compute_us;
     }
     for (long round = 0; round < rounds; round++) printf("%.3f\n", times[round]);

@@ -44,8 +44,12 @@ def reference_command(
     *,
     checksum: bool = False,
     compute_us: int = 0,
+    connections: int = 1,
 ) -> list[str]:
-    """The command line of one run; it prints one round trip, in microseconds, a line."""
+    """The command line of one run; it prints one round trip, in microseconds, a line.
+
+    ``connections`` 2 gives each way a connection of its own, as in a ring.
+    """
     strategy = "spin" if wait == "spin" else "sleep"
-    numbers = (size, rounds, int(checksum), *pinned, compute_us)
+    numbers = (size, rounds, int(checksum), *pinned, compute_us, connections)
     return [str(program), strategy, *map(str, numbers)]

@@ -39,8 +39,8 @@ def test_every_second_turn_goes_the_other_way():
     assert said == ["a", "b", "b", "a", "a", "b"]
 
 
-def test_a_ratio_is_that_of_the_medians_and_its_spread_that_of_the_pairs():
-    assert link_cases.ratio_of([20.0, 30.0, 40.0], [10.0, 20.0, 10.0]) == (3.0, 1.5, 4.0)
+def test_a_ratio_is_the_median_of_the_pairs_and_not_that_of_the_medians():
+    assert link_cases.ratio_of([20.0, 30.0, 40.0], [10.0, 20.0, 10.0]) == (2.0, 1.5, 4.0)
 
 
 def test_a_link_that_was_not_sealed_has_no_sealed_figures():
