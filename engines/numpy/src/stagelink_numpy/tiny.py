@@ -103,14 +103,19 @@ def make_tiny(folder: Path, name: str, *, seed: int = 0, **changes: object) -> P
     shapes = read_family(config).all_tensors()
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", config)
+    write_tokenizer(folder)
+    tensors = {tensor: _draw(tensor, shape, seed) for tensor, shape in shapes.items()}
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer where a token is a byte, and a chat template, into a checkpoint folder."""
     _write_json(folder / "tokenizer.json", _tokenizer())
     _write_json(
         folder / "tokenizer_config.json",
         {"chat_template": _TEMPLATE, "eos_token": "<|end|>", "model_max_length": 512},
     )
-    tensors = {tensor: _draw(tensor, shape, seed) for tensor, shape in shapes.items()}
-    write_safetensors(folder / "model.safetensors", tensors)
-    return folder
 
 
 def write_safetensors(path: Path, tensors: dict[str, Floats]) -> None:
