@@ -76,10 +76,13 @@ class GgufTable:
     Attributes:
         values: Metadata by key: int, float, bool, str, or a list of one of these.
         tensors: Tensor table by name.
+        kinds: Value type of each key as the file has it: its number, and for an array that of its
+            elements too. Whoever writes a value again must write the same type.
     """
 
     values: dict[str, Any]
     tensors: dict[str, GgufTensor]
+    kinds: dict[str, tuple[int, ...]]
 
 
 def walk(file: WeightFile) -> GgufTable:
@@ -100,13 +103,15 @@ def walk(file: WeightFile) -> GgufTable:
         wanted = f"at most {limits.TENSORS_MAX} tensors and {limits.GGUF_KEYS_MAX} keys"
         raise _bad(file, "header", wanted, f"{tensor_count} and {key_count}")
     values: dict[str, Any] = {}
+    kinds: dict[str, tuple[int, ...]] = {}
     for _ in range(key_count):
         key = cursor.text(limits.GGUF_KEY_BYTES_MAX)
         if key in values:
             raise _bad(file, "header", "each key once", f"{shown(key)} twice")
-        values[key] = cursor.value(cursor.u32())
+        kinds[key], values[key] = cursor.value()
     entries = [_take_tensor(cursor) for _ in range(tensor_count)]
-    return GgufTable(values, _placed(file, entries, cursor.position, _alignment(file, values)))
+    tensors = _placed(file, entries, cursor.position, _alignment(file, values))
+    return GgufTable(values, tensors, kinds)
 
 
 class _Cursor:
@@ -138,7 +143,8 @@ class _Cursor:
         except UnicodeDecodeError:
             raise self._bad("header", "UTF-8 text", shown(data)) from None
 
-    def value(self, kind: int) -> Any:
+    def value(self) -> tuple[tuple[int, ...], Any]:
+        kind = self.u32()
         if kind == _ARRAY:
             inner, length = self.u32(), self.u64()
             if inner == _ARRAY:
@@ -146,8 +152,8 @@ class _Cursor:
             if length > limits.GGUF_ARRAY_LENGTH_MAX:
                 wanted = f"at most {limits.GGUF_ARRAY_LENGTH_MAX} values"
                 raise self._bad("header", wanted, f"an array of {length}")
-            return self._values(inner, length)
-        return self._values(kind, 1)[0]
+            return (kind, inner), self._values(inner, length)
+        return (kind,), self._values(kind, 1)[0]
 
     def _values(self, kind: int, count: int) -> list[Any]:
         if kind == _STRING:
