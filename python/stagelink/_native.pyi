@@ -172,8 +172,12 @@ class Description:
         buffers: int = 16,
         rounds_in_flight_max: int = 1,
         batch_invariant: bool = False,
+        token_ids: bool = False,
     ) -> Description:
-        """Check every limit; raises ``LocalProtocolError`` with the rule's code."""
+        """Check every limit; raises ``LocalProtocolError`` with the rule's code.
+
+        ``token_ids`` says that plans may carry the token id of every row (6.7, block 1).
+        """
 
     @property
     def rank(self) -> int: ...

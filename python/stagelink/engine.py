@@ -9,8 +9,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from stagelink.checkpoint.family import Family, Rope, read_family
+from stagelink.checkpoint.families.base import Family, LayerState
+from stagelink.checkpoint.families.llama import LlamaFamily
+from stagelink.checkpoint.families.registry import read_family
+from stagelink.checkpoint.families.wide import WideFamily
 from stagelink.checkpoint.opened import Checkpoint, TensorInfo
+from stagelink.checkpoint.rope import Rope
 from stagelink.errors import CheckpointError, ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -34,10 +38,13 @@ __all__ = [
     "EngineError",
     "EngineSettings",
     "Family",
+    "LayerState",
+    "LlamaFamily",
     "PlanLike",
     "Rope",
     "StageEngine",
     "TensorInfo",
+    "WideFamily",
     "read_family",
 ]
 
@@ -90,6 +97,11 @@ class PlanLike(Protocol):
     @property
     def cuts(self) -> Sequence[int]:
         """Row offsets that divide the round into batches."""
+        ...
+
+    @property
+    def token_ids(self) -> Sequence[int] | None:
+        """Token id of every row, where the family's layers read them (``needs_token_ids``)."""
         ...
 
     @property

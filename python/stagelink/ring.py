@@ -153,8 +153,8 @@ class Ring:
             self._native.fail("local", one_line(error))
 
 
-def plan_of(wanted: Round) -> _native.Plan:
-    """Make the plan that says what ``wanted`` says."""
+def plan_of(wanted: Round, *, token_ids: bool = False) -> _native.Plan:
+    """Make the plan that says what ``wanted`` says, with the token id of every row where asked."""
     from stagelink import _native  # noqa: PLC0415 (as above)
 
     entries = wanted.entries
@@ -166,6 +166,7 @@ def plan_of(wanted: Round) -> _native.Plan:
         accepted=[entry.accepted for entry in entries],
         generations=[entry.generation for entry in entries],
         returns=[entry.returns for entry in entries],
+        token_ids=list(wanted.token_ids) if token_ids and wanted.token_ids else None,
     )
 
 

@@ -56,6 +56,7 @@ class Counting:
     layers: int
     fails_at: int | None = None
     error: type[Exception] = EngineError
+    reads_token_ids: bool = False
     rounds: int = 0
     ops: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
 
@@ -66,6 +67,10 @@ class Counting:
             raise self.error("a wheel came off")
         rows_out[:] = rows_in
         rows_out.view(np.float32).reshape(-1, WIDTH)[:, 0] += self.layers
+        if self.reads_token_ids and plan.rows_total:
+            # As a layer with embeddings of its own, or experts chosen by token: id by id.
+            assert plan.token_ids is not None
+            rows_out.view(np.float32).reshape(-1, WIDTH)[:, 0] += plan.token_ids
 
     def run_first(self, plan: PlanLike, token_ids: np.ndarray, rows_out: np.ndarray) -> None:
         rows = np.zeros((len(token_ids), WIDTH), dtype=np.float32)
@@ -82,12 +87,13 @@ class Counting:
 class InProcessRing:
     """Two stages: rank 0 in the test's thread, rank 1 in another."""
 
-    def __init__(self, folder: Path, **follower: Any) -> None:
+    def __init__(self, folder: Path, *, token_ids: bool = False, **follower: Any) -> None:
         self.key = folder / "key"
         write_key(self.key)
         self.listeners = [Listener("127.0.0.1:0") for _ in range(2)]
         self.lead_address = self.listeners[0].address
         self.engines = [Counting(2), Counting(4, **follower)]
+        self.token_ids = token_ids
         self.pool = concurrent.futures.ThreadPoolExecutor(1)
 
     def _join(self, rank: int) -> Ring:
@@ -96,7 +102,7 @@ class InProcessRing:
             planes=1, row_dtype="float32", kv_dtype="float32", chunk_rows=SETTINGS.chunk_rows,
             rows_max=SETTINGS.rows_max, streams_max=SETTINGS.streams_max, context=SETTINGS.context,
             states=3, kv_rows=120, weight_bytes=1, engine_version="1", backend="counting",
-            device="none", host=f"host-{rank}",
+            device="none", host=f"host-{rank}", token_ids=self.token_ids,
         )  # fmt: skip
         link = LinkConfig(
             rank, "", None if rank == 0 else self.lead_address, str(self.key), join_seconds=10
@@ -119,6 +125,7 @@ class InProcessRing:
             lead = Lead(
                 self.engines[0], ring, rows, SETTINGS, vocab=VOCAB,  # type: ignore[arg-type]
                 decode=lambda ids: "".join(chr(97 + one % 26) for one in ids),
+                needs_token_ids=self.engines[1].reads_token_ids,
             )  # fmt: skip
             done = work(lead)
         self.followed.result(10)
@@ -163,6 +170,31 @@ def test_several_streams_share_rounds_and_each_gets_its_own_tokens(tmp_path: Pat
     assert ring.run(work) == [_expected(prompt, 8) for prompt in prompts]
     assert ring.engines[0].ops == ring.engines[1].ops
     assert max(len(ops) for ops in ring.engines[0].ops) == 3
+
+
+def test_a_stage_whose_layers_read_token_ids_gets_them_with_the_plan(tmp_path: Path) -> None:
+    def work(lead: Lead) -> list[list[int]]:
+        prompts = [[3, 1, 4], [1, 2, 3, 4, 5, 6, 7]]
+        streams = [lead.submit(one, Sampling(), Limits(4, 40)) for one in prompts]
+        lead.drain()
+        return [stream.generated for stream in streams]
+
+    def counted(token: int) -> list[int]:
+        tokens = [(2 * token + LAYERS) % VOCAB]
+        while len(tokens) < 4:
+            tokens.append((2 * tokens[-1] + LAYERS) % VOCAB)
+        return tokens
+
+    ring = InProcessRing(tmp_path, token_ids=True, reads_token_ids=True)
+    assert ring.run(work) == [counted(4), counted(7)]
+
+
+def test_token_ids_are_not_sent_to_a_stage_that_did_not_say_it_reads_them(tmp_path: Path) -> None:
+    def work(lead: Lead) -> None:
+        list(lead.generate([1, 2], Sampling(), Limits(2, 40)))
+
+    lead, _ = InProcessRing(tmp_path, reads_token_ids=True).errors(work)
+    assert lead.reason == "unsupported_block"
 
 
 def test_an_answer_that_is_left_early_is_cancelled_on_every_stage(tmp_path: Path) -> None:

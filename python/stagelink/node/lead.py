@@ -70,8 +70,12 @@ class Lead:
         decode: Callable[[Sequence[int]], str],
         busy_seconds: float = 0.0,
         digest_logits: bool = False,
+        needs_token_ids: bool = False,
     ) -> None:
-        """Take a loaded engine, an open ring, and what turns ids into text."""
+        """Take a loaded engine, an open ring, and what turns ids into text.
+
+        ``needs_token_ids``: the family's layers read them, so every plan carries them.
+        """
         self._engine = engine
         self._ring = ring
         self._rows = rows
@@ -83,6 +87,7 @@ class Lead:
         self._decode = decode
         self._busy_seconds = busy_seconds
         self._digest_logits = digest_logits
+        self._needs_token_ids = needs_token_ids
         self._texts: dict[int, Detokenizer] = {}
         self._scheduler = Scheduler(
             streams_max=settings.streams_max,
@@ -141,7 +146,7 @@ class Lead:
 
     def _run(self, wanted: Round) -> np.ndarray | None:
         """Send a round round the ring; return the logits ``[drawing, vocab]`` where rows return."""
-        plan = plan_of(wanted)
+        plan = plan_of(wanted, token_ids=self._needs_token_ids)
         token_ids = np.asarray(wanted.token_ids, dtype=np.int64)
         began = time.perf_counter()
         self._take_due(self._ring.rounds_in_flight_max - 1)

@@ -7,6 +7,8 @@ use stagelink_proto::describe::{
     BLOCKS_LEAST, Description as Inside, KvDtype, OPS_LEAST, RowDtype, Sampler,
 };
 
+use stagelink_proto::plan::BLOCK_TOKEN_IDS;
+
 use crate::errors;
 
 /// What a stage says of itself at boot (docs/protocol.md 6.1), without its address; immutable.
@@ -21,7 +23,8 @@ impl Description {
     #[new]
     #[pyo3(signature = (*, rank, world, first, end, layers, width, planes, row_dtype, kv_dtype,
         chunk_rows, rows_max, streams_max, context, states, kv_rows, weight_bytes, engine_version,
-        backend, device, host, buffers = 16, rounds_in_flight_max = 1, batch_invariant = false))]
+        backend, device, host, buffers = 16, rounds_in_flight_max = 1, batch_invariant = false,
+        token_ids = false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments, one for each field"
@@ -51,6 +54,7 @@ impl Description {
         buffers: u16,
         rounds_in_flight_max: u16,
         batch_invariant: bool,
+        token_ids: bool,
     ) -> PyResult<Self> {
         let dtypes = RowDtype::from_name(row_dtype)
             .and_then(|row_dtype| Ok((row_dtype, KvDtype::from_name(kv_dtype)?)));
@@ -76,7 +80,7 @@ impl Description {
             buffers,
             rounds_in_flight_max,
             ops: OPS_LEAST,
-            blocks: BLOCKS_LEAST,
+            blocks: BLOCKS_LEAST | if token_ids { BLOCK_TOKEN_IDS } else { 0 },
             batch_invariant,
             keep: true,
             weight_bytes,

@@ -39,6 +39,7 @@ class RoundPlan:
     generations: tuple[int, ...]
     returns: tuple[int, ...]
     cuts: tuple[int, ...]
+    token_ids: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, *entries: Entry, cuts: Sequence[int] = ()) -> RoundPlan:
