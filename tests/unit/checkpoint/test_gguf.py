@@ -182,10 +182,16 @@ def test_a_pre_tokenizer_that_is_not_exact_is_refused_by_name(make_gguf, pre):
 
 
 def test_a_type_that_is_not_done_is_refused_with_the_list_of_those_that_are(make_gguf):
-    source = make_gguf(kind=QK.Q5_1)
-    error = refusal(source.write())
+    path = make_gguf().write()
+    data = bytearray(path.read_bytes())
+    name = b"blk.0.attn_q.weight"
+    # After the name: the number of dimensions, two dimensions, and then the type.
+    kind = data.index(name) + len(name) + 4 + 2 * 8
+    data[kind : kind + 4] = int(QK.Q8_1).to_bytes(4, "little")
+    path.write_bytes(data)
+    error = refusal(path)
     assert error.reason == "quantization"
-    assert "Q5_1" in str(error)
+    assert "Q8_1" in str(error)
     assert "Q4_K" in str(error)
 
 
