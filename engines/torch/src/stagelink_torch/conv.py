@@ -1,0 +1,33 @@
+"""The short causal convolution before a recurrence: each channel by itself, then SiLU.
+
+It keeps no state; delta_slots.py holds the rows that a stream's next piece needs of its past.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+__all__ = ["causal_conv"]
+
+
+def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+    """Return ``silu(sum_j taps[j] * x[t - (K - 1) + j])`` of every row, in the dtype of ``rows``.
+
+    ``past`` is overwritten with what the next call needs: the last ``K - 1`` rows seen. The taps
+    are added oldest first, one after the other, so a row's bits do not depend on how many rows
+    stand beside it.
+
+    Args:
+        rows: ``[n, channels]`` in the compute dtype.
+        past: ``[K - 1, channels]``, the rows before the first one; zeros at position 0.
+        taps: float32 ``[K, channels]``, oldest first.
+    """
+    count, behind = rows.shape[0], past.shape[0]
+    seen = torch.cat((past, rows))
+    wide = seen.float()
+    mixed = wide[:count] * taps[0]
+    for tap in range(1, behind + 1):
+        mixed += wide[tap : tap + count] * taps[tap]
+    past.copy_(seen[count:])
+    return F.silu(mixed.to(rows.dtype))
