@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from stagelink.checkpoint.digest import Digests
+    from stagelink.checkpoint.gguf_source import GgufSource
     from stagelink.checkpoint.tokenizer import Tokenizer
 
 
@@ -99,11 +100,27 @@ class Checkpoint:
         self._make_tokenizer = contents.tokenizer
         self._digest: bytes | None = None
         self._tokenizer: Tokenizer | None = None
+        self._gguf: GgufSource | None = None
 
     @property
     def bytes_read(self) -> int:
         """Tensor bytes read so far, as stored; headers, metadata and hashing are not in it."""
-        return self._reader.bytes_read
+        stored = 0 if self._gguf is None else self._gguf.bytes_read
+        return self._reader.bytes_read + stored
+
+    @property
+    def gguf(self) -> GgufSource | None:
+        """The GGUF's own metadata and stored bytes; ``None`` for a folder. Walked when first asked.
+
+        Raises:
+            CheckpointError: The file, or another part of it, is damaged.
+        """
+        if self._gguf is None and self.kind == "gguf":
+            # Imported here, since a folder of safetensors needs none of it.
+            from stagelink.checkpoint.gguf_source import read_source  # noqa: PLC0415
+
+            self._gguf = read_source(self.path)
+        return self._gguf
 
     @property
     def hashed_bytes(self) -> int:
