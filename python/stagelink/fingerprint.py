@@ -25,7 +25,7 @@ import dataclasses
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from stagelink.checkpoint.family import read_family
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.strict_json import canonical
 from stagelink.errors import CheckpointError
 
@@ -110,7 +110,7 @@ def make_fingerprint(
         CheckpointError: The config, a weight file or the tokenizer is refused.
     """
     values: dict[str, Any] = {
-        "config": dataclasses.asdict(read_family(checkpoint.config, str(checkpoint.path))),
+        "config": _config(checkpoint),
         "tensors": {
             "content": checkpoint.content_digest().hex(),
             "table": checkpoint.source_table,
@@ -123,6 +123,11 @@ def make_fingerprint(
         "shapes": dict(shapes),
     }
     return Fingerprint(*(_field(name, values[name]) for name in FIELDS))
+
+
+def _config(checkpoint: Checkpoint) -> dict[str, Any]:
+    family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
+    return family.understood()
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:

@@ -37,6 +37,10 @@ class Fields:
         """Take a value of any type."""
         return self._values.pop(key, default)
 
+    def left(self) -> dict[str, Any]:
+        """Return a copy of what is set and not taken yet."""
+        return dict(self._values)
+
     def count(self, key: str, maximum: int, default: int | None = None, minimum: int = 1) -> int:
         """Take a whole number in ``minimum..=maximum``."""
         value = self._present(key, default)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stagelink.checkpoint import limits
-from stagelink.checkpoint.family import FAMILIES
 from stagelink.checkpoint.fields import Fields
 from stagelink.checkpoint.refusal import refuse, shown
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+FAMILIES = ("llama", "qwen2", "qwen3")
 # Keys that loaders look at. Other namespaces belong to the tools that made the file.
 _READ_NAMESPACES = ("adapter", "clip", "split", "training", "xlora")
 # Llama 3.1 and 3.2 differ in the factor only; a GGUF keeps the product, not these numbers.

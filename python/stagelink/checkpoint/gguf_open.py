@@ -11,7 +11,8 @@ import numpy as np
 
 from stagelink.checkpoint import gguf_names
 from stagelink.checkpoint.conversion import Conversion, Source
-from stagelink.checkpoint.family import EMBED, HEAD, read_family
+from stagelink.checkpoint.families.base import HEAD
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.gguf_config import read_config
 from stagelink.checkpoint.gguf_tensors import GgufReader, Stored
 from stagelink.checkpoint.gguf_tokenizer import rebuild
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.checkpoint.digest import Digests
+
+_EMBED = "model.embed_tokens.weight"
 
 
 def open_gguf(
@@ -73,10 +76,11 @@ def read_source(file: WeightFile) -> Source:
         for name, one in tensors.items()
     }
     family.check_tensors(infos, str(where))
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     stored = {
         name: Stored(
             one,
-            gguf_names.interleaved_heads(name, family.model_type, family.heads, family.kv_heads),
+            gguf_names.interleaved_heads(name, family.model_type, heads, kv_heads),
         )
         for name, one in tensors.items()
     }
@@ -95,7 +99,7 @@ def read_source(file: WeightFile) -> Source:
 def _config(
     file: WeightFile, table: GgufTable, tensors: Mapping[str, GgufTensor]
 ) -> dict[str, Any]:
-    embed = tensors.get(EMBED)
+    embed = tensors.get(_EMBED)
     rows = embed.shape[0] if embed is not None else 0
     tokens = table.values.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else 0

@@ -6,16 +6,15 @@ It computes no angle; that is the engine's work.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagelink.checkpoint.fields import Fields
 from stagelink.checkpoint.limits import CONTEXT_MAX
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 KINDS = ("default", "linear", "llama3")
+WITH_YARN = (*KINDS, "yarn")
 _REASON = "rope_scaling"
+_YARN_NUMBERS = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,70 +44,143 @@ class Rope:
     high_freq_factor: float = 1.0
     original_context: int = 0
 
+    def parameters(self) -> dict[str, Any]:
+        """Return ``rope_parameters`` as transformers 5 writes them."""
+        found: dict[str, Any] = {"rope_type": self.kind, "rope_theta": self.theta}
+        if self.kind != "default":
+            found["factor"] = self.factor
+        if self.kind == "llama3":
+            found["original_max_position_embeddings"] = self.original_context
+            found["low_freq_factor"] = self.low_freq_factor
+            found["high_freq_factor"] = self.high_freq_factor
+        return found
+
 
 def take_rope(fields: Fields, default_theta: float | None) -> Rope:
-    """Take ``rope_theta``, ``rope_scaling`` and ``rope_parameters`` out of a config.
-
-    Older configs keep theta at the top and the scaling in ``rope_scaling``; transformers 5 keeps
-    both in ``rope_parameters``. Where a fact stands twice, both must say the same.
+    """Take the rotary settings of a family that turns whole heads, with one of ``KINDS``.
 
     Raises:
         CheckpointError: ``rope_scaling`` for a kind or number that is not done, or
             ``config_field``.
     """
+    found = take_rope_parameters(fields, default_theta)
+    return Rope(
+        theta=found["rope_theta"],
+        kind=found["rope_type"],
+        factor=found.get("factor", 1.0),
+        low_freq_factor=found.get("low_freq_factor", 1.0),
+        high_freq_factor=found.get("high_freq_factor", 1.0),
+        original_context=found.get("original_max_position_embeddings", 0),
+    )
+
+
+def take_rope_parameters(
+    fields: Fields,
+    default_theta: float | None,
+    kinds: tuple[str, ...] = KINDS,
+    *,
+    partial: float | None = None,
+) -> dict[str, Any]:
+    """Take ``rope_theta``, ``rope_scaling`` and ``rope_parameters`` as transformers 5 writes them.
+
+    Older configs keep theta at the top and the scaling in ``rope_scaling``; transformers 5 keeps
+    both in ``rope_parameters``. Where a fact stands twice, both must say the same.
+
+    Args:
+        fields: The config.
+        default_theta: What is meant where no theta is said, or ``None`` to refuse that.
+        kinds: Scalings that the family's formulas have.
+        partial: The share of a head that is turned where none is said; ``None``: always the whole.
+
+    Returns:
+        ``rope_type``, ``rope_theta``, the scaling's own numbers, and ``partial_rotary_factor``
+        where the family has one.
+
+    Raises:
+        CheckpointError: ``rope_scaling`` or ``config_field``.
+    """
     top = fields.number("rope_theta") if fields.has("rope_theta") else None
+    share = None
+    if partial is not None and fields.has("partial_rotary_factor"):
+        share = fields.number("partial_rotary_factor")
     places = [key for key in ("rope_parameters", "rope_scaling") if fields.has(key)]
-    parsed = {key: _parse(fields, key, fields.raw(key)) for key in places}
+    found: dict[str, Any] = {"rope_type": "default"}
     theta = top
-    rope = Rope(theta=0.0)
-    for key, (own_theta, own_rope) in parsed.items():
+    for at, key in enumerate(places):
+        one = parse_rope(fields, key, fields.raw(key), kinds, partial=partial is not None)
+        own_theta, own_share = one.pop("rope_theta", None), one.pop("partial_rotary_factor", None)
         if theta is not None and own_theta not in (None, theta):
             raise fields.refusal(f"{key}.rope_theta", f"{theta}, as rope_theta says", own_theta)
+        if share is not None and own_share not in (None, share):
+            raise fields.refusal(f"{key}.partial_rotary_factor", str(share), own_share)
+        if at and one != found:
+            raise fields.refusal(key, f"the same as {places[0]}", one["rope_type"], reason=_REASON)
         theta = own_theta if own_theta is not None else theta
-        if rope not in (Rope(theta=0.0), own_rope):
-            raise fields.refusal(key, f"the same as {places[0]}", own_rope.kind, reason=_REASON)
-        rope = own_rope
+        share = own_share if own_share is not None else share
+        found = one
     theta = theta if theta is not None else default_theta
     if theta is None:
         raise fields.refusal("rope_theta", "a number", None)
-    return dataclasses.replace(rope, theta=theta)
+    found["rope_theta"] = theta
+    if partial is not None:
+        found["partial_rotary_factor"] = share if share is not None else partial
+    return found
 
 
-def _parse(fields: Fields, key: str, value: object) -> tuple[float | None, Rope]:
+def parse_rope(
+    fields: Fields, key: str, value: object, kinds: tuple[str, ...], *, partial: bool
+) -> dict[str, Any]:
+    """Parse one object of rotary settings; theta and share are left out where it has none."""
     if not isinstance(value, dict):
         raise fields.refusal(key, "an object", value, reason=_REASON)
     inner = Fields(value, f"{fields.where}: {key}")
-    theta = inner.number("rope_theta") if inner.has("rope_theta") else None
+    found: dict[str, Any] = {}
+    if inner.has("rope_theta"):
+        found["rope_theta"] = inner.number("rope_theta")
+    found["rope_type"] = kind = _take_kind(inner, kinds, "rope_theta" in found)
+    if partial and inner.has("partial_rotary_factor"):
+        found["partial_rotary_factor"] = inner.number("partial_rotary_factor")
+    inner.only("partial_rotary_factor", 1.0, 1)
+    if kind == "default":
+        inner.only("factor", 1.0, 1, reason=_REASON)
+    # Pictures have three positions a row; a text's three are equal, which is plain RoPE.
+    inner.drop(["mrope_section", "mrope_interleaved"] if partial else [])
+    found |= _numbers(inner, kind)
+    inner.finish(_REASON)
+    if found.get("factor", 1.0) < 1.0:
+        raise inner.refusal("factor", "factor >= 1", value, reason=_REASON)
+    return found
+
+
+def _take_kind(inner: Fields, kinds: tuple[str, ...], has_theta: bool) -> str:
     kind = inner.raw("rope_type", None)
     older = inner.raw("type", None)
     if kind is not None and older is not None and kind != older:
         raise inner.refusal("type", f"{kind!r}, as rope_type says", older, reason=_REASON)
     kind = kind if kind is not None else older
-    if kind is None and theta is not None and not inner.has("factor"):
+    if kind is None and has_theta and not inner.has("factor"):
         kind = "default"
-    if kind not in KINDS:
-        raise inner.refusal("rope_type", " or ".join(KINDS), kind, reason=_REASON)
-    inner.only("partial_rotary_factor", 1.0, 1)
-    if kind == "default":
-        inner.only("factor", 1.0, 1, reason=_REASON)
-    rope = Rope(0.0, kind, **_numbers(inner, kind))
-    inner.finish(_REASON)
-    if rope.low_freq_factor > rope.high_freq_factor or rope.factor < 1.0:
-        raise inner.refusal("factor", "factor >= 1, low <= high", value, reason=_REASON)
-    return theta, rope
+    if not isinstance(kind, str) or kind not in kinds:
+        raise inner.refusal("rope_type", " or ".join(kinds), kind, reason=_REASON)
+    return kind
 
 
-def _numbers(inner: Fields, kind: str) -> Mapping[str, Any]:
+def _numbers(inner: Fields, kind: str) -> dict[str, Any]:
     if kind == "default":
         return {}
     if kind == "linear":
         return {"factor": inner.number("factor")}
+    context = inner.count("original_max_position_embeddings", CONTEXT_MAX)
+    found: dict[str, Any] = {
+        "factor": inner.number("factor"),
+        "original_max_position_embeddings": context,
+    }
+    if kind == "yarn":
+        found |= {key: inner.number(key) for key in _YARN_NUMBERS if inner.has(key)}
+        if inner.has("truncate"):
+            found["truncate"] = inner.flag("truncate", default=True)
+        return found
     low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
     if low >= high:
         raise inner.refusal("low_freq_factor", "below high_freq_factor", low, reason=_REASON)
-    return {
-        "factor": inner.number("factor"),
-        "low_freq_factor": low,
-        "high_freq_factor": high,
-        "original_context": inner.count("original_max_position_embeddings", CONTEXT_MAX),
-    }
+    return found | {"low_freq_factor": low, "high_freq_factor": high}

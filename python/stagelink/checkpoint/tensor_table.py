@@ -6,6 +6,7 @@ It reads no tensor.
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from stagelink.checkpoint.refusal import refuse, shown
@@ -24,13 +25,19 @@ _AGAIN = "fetch or export the checkpoint again"
 
 
 def check_table(
-    needed: Mapping[str, tuple[int, ...]], tensors: Mapping[str, TensorInfo], where: str
+    needed: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, TensorInfo],
+    where: str,
+    *,
+    optional: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> None:
-    """Refuse a table that lacks, misshapes or adds a tensor.
+    """Refuse a table that lacks, misshapes or adds a tensor; all of ``optional`` or none is there.
 
     Raises:
         CheckpointError: ``tensor_missing``, ``tensor_shape``, ``tensor_unknown``, ``quantization``.
     """
+    if any(name in tensors for name in optional):
+        needed = {**needed, **optional}
     for name, shape in needed.items():
         at = f"{where}: {name}"
         info = tensors.get(name)

@@ -6,18 +6,17 @@ It reads metadata only, and never converts a GGUF.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from stagelink.checkpoint.family import read_family
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.placement.ranges import check_ranges, even_ranges, parse_ranges
 
 if TYPE_CHECKING:
     import argparse
 
-    from stagelink.checkpoint.family import Family
+    from stagelink.checkpoint.families.base import Family
     from stagelink.checkpoint.opened import Checkpoint
 
 _MIB = 1 << 20
@@ -26,7 +25,7 @@ _MIB = 1 << 20
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts as text or as one JSON object."""
     checkpoint = open_checkpoint(arguments.model, cache=False)
-    family = read_family(checkpoint.config)
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
     family.check_tensors(checkpoint.tensors)
     facts = _facts(checkpoint, family)
     if arguments.layers:
@@ -47,14 +46,14 @@ def _facts(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
         "architecture": family.model_type,
         "layers": family.layers,
         "width": family.width,
-        "heads": family.heads,
-        "kv_heads": family.kv_heads,
-        "head_width": family.head_width,
-        "ffn_width": family.ffn_width,
+        "heads": family.config.get("num_attention_heads"),
+        "kv_heads": family.config.get("num_key_value_heads"),
+        "head_width": family.config.get("head_dim"),
+        "ffn_width": family.config.get("intermediate_size"),
         "vocab": family.vocab,
         "context": family.context,
         "tied": family.tied,
-        "rope": dataclasses.asdict(family.rope),
+        "rope": family.config.get("rope_parameters", {}),
         "tensor_types": dict(stored.most_common()),
         "bytes_stored": sum(tensor.nbytes for tensor in checkpoint.tensors.values()),
         "eos_ids": sorted({*family.eos_ids, *tokenizer.eos_ids}),
@@ -100,7 +99,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("vocabulary", f"{facts['vocab']} rows, {facts['tokens']} tokens"),
         ("end of text", ", ".join(map(str, facts["eos_ids"])) or "none"),
         ("chat template", "yes" if facts["has_chat_template"] else "no"),
-        ("rope", f"{facts['rope']['kind']}, theta {facts['rope']['theta']:g}"),
+        ("rope", f"{facts['rope'].get('rope_type')}, theta {facts['rope'].get('rope_theta')}"),
         ("tensors", f"{types}; {facts['bytes_stored'] / _MIB:.1f} MiB stored"),
         ("cuts", f"before any layer of {facts['cuts']}" if facts["cuts"] else "none"),
     ]

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from stagelink.checkpoint.family import read_family
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import StagelinkError
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from stagelink.checkpoint.family import read_family
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.safetensors_file import SafetensorsReader, parse_header
 from stagelink.checkpoint.weight_file import WeightFile

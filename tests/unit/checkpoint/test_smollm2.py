@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stagelink.checkpoint import open as opening
-from stagelink.checkpoint.family import read_family
+from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.template import ChatTemplate
 from stagelink.errors import ConfigError
@@ -115,7 +115,7 @@ def test_a_third_of_the_layers_opens_in_well_under_a_second(shared_cache, monkey
     monkeypatch.setenv("STAGELINK_CACHE", str(shared_cache))
     code = (
         "import time, sys, numpy; from stagelink.checkpoint.open import open_checkpoint\n"
-        "from stagelink.checkpoint.family import read_family\n"
+        "from stagelink.checkpoint.families.registry import read_family\n"
         "began = time.perf_counter(); c = open_checkpoint('smollm2')\n"
         "family = read_family(c.config); family.check_tensors(c.tensors)\n"
         "opened = time.perf_counter() - began\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stagelink.engine import EngineSettings, Family, Rope
+from stagelink.engine import EngineSettings, LlamaFamily, Rope
 from stagelink_numpy.layers import QUERY_ROWS, AttentionScratch, attend, rms_norm, rotate, swiglu
 from stagelink_numpy.memory import ALIGNMENT, aligned_zeros
 
 
-def _family(heads: int, kv_heads: int, head_width: int) -> Family:
-    return Family(
+def _family(heads: int, kv_heads: int, head_width: int) -> LlamaFamily:
+    return LlamaFamily(
         model_type="llama",
         layers=1,
         width=heads * head_width,
@@ -28,6 +28,7 @@ def _family(heads: int, kv_heads: int, head_width: int) -> Family:
         tied=True,
         eos_ids=(),
         bos_id=None,
+        config={},
     )
 
 

@@ -11,7 +11,7 @@ from stagelink.engine import EngineError
 from stagelink_numpy.memory import ALIGNMENT, FLOAT_BYTES, aligned_zeros
 
 if TYPE_CHECKING:
-    from stagelink.engine import EngineSettings, Family
+    from stagelink.engine import EngineSettings, LlamaFamily
     from stagelink_numpy.memory import Floats
 
 # Positions are padded so that every slot and head begins on a 64-byte border, whatever the context.
@@ -25,7 +25,7 @@ class Cache:
     stream's position are never read.
     """
 
-    def __init__(self, family: Family, layers: int, settings: EngineSettings) -> None:
+    def __init__(self, family: LlamaFamily, layers: int, settings: EngineSettings) -> None:
         """Allocate for ``settings.streams_max`` streams of ``settings.context`` positions."""
         padded = -(-settings.context // _STEP) * _STEP
         shape = (layers, settings.streams_max, family.kv_heads, padded, family.head_width)

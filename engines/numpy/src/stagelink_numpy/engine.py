@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
+from stagelink.engine import (
+    CONTINUE,
+    OPEN,
+    ConfigError,
+    EngineDescription,
+    EngineError,
+    LlamaFamily,
+)
 from stagelink_numpy.cache import Cache
 from stagelink_numpy.memory import FLOAT_BYTES
 from stagelink_numpy.model import Model
@@ -51,9 +58,15 @@ class NumpyEngine:
         """Check the range and the settings; no weights are read before ``load``.
 
         Raises:
-            ConfigError: ``engine_dtype``, ``engine_range`` or ``engine_limit``.
+            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range`` or ``engine_limit``.
             CheckpointError: ``rope_scaling`` for one that this engine has no formula for.
         """
+        if not isinstance(family, LlamaFamily):
+            raise ConfigError(
+                f"numpy engine: expected llama, qwen2 or qwen3, got {family.model_type!r}; "
+                "install stagelink[transformers] and use --engine transformers",
+                reason="engine_family",
+            )
         _check_settings(family, settings)
         if not 0 <= first < end <= family.layers or (lead and first != 0):
             at = "a range from layer 0" if lead else "a range of layers"

@@ -14,7 +14,7 @@ import numpy as np
 from stagelink_numpy.memory import aligned_zeros, carve
 
 if TYPE_CHECKING:
-    from stagelink.engine import EngineSettings, Family
+    from stagelink.engine import EngineSettings, LlamaFamily
     from stagelink_numpy.memory import Floats
 
 # Query rows that attend together. It bounds the scores to this many rows times the context, and it
@@ -83,7 +83,7 @@ class AttentionScratch:
     mask: Floats
 
     @classmethod
-    def make(cls, family: Family, settings: EngineSettings) -> AttentionScratch:
+    def make(cls, family: LlamaFamily, settings: EngineSettings) -> AttentionScratch:
         """Allocate for ``settings.rows_max`` rows over ``settings.context`` positions."""
         block = min(settings.rows_max, QUERY_ROWS)
         values = family.heads * block * family.head_width

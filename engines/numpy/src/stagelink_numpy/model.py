@@ -17,7 +17,7 @@ from stagelink_numpy.rope import rope_tables
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from stagelink.engine import EngineSettings, Family
+    from stagelink.engine import EngineSettings, LlamaFamily
     from stagelink_numpy.cache import Cache
     from stagelink_numpy.memory import Floats
     from stagelink_numpy.rounds import Batch
@@ -39,7 +39,7 @@ class Scratch:
     attention: AttentionScratch
 
     @classmethod
-    def make(cls, family: Family, settings: EngineSettings) -> Scratch:
+    def make(cls, family: LlamaFamily, settings: EngineSettings) -> Scratch:
         """Allocate for ``settings.rows_max`` rows and ``settings.context`` positions."""
         rows, heads, head_width = settings.rows_max, family.heads, family.head_width
         turned = (heads + family.kv_heads) * head_width
@@ -59,7 +59,9 @@ class Scratch:
 class Model:
     """The weights, the tables and the scratch of one stage, and what they compute."""
 
-    def __init__(self, family: Family, weights: StageWeights, settings: EngineSettings) -> None:
+    def __init__(
+        self, family: LlamaFamily, weights: StageWeights, settings: EngineSettings
+    ) -> None:
         """Make the position tables and the scratch; the weights are there already."""
         self._family = family
         self._layers = weights.layers

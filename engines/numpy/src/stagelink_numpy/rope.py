@@ -16,13 +16,13 @@ from stagelink_numpy.memory import aligned_zeros
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from stagelink.engine import Family, Rope
+    from stagelink.engine import LlamaFamily, Rope
     from stagelink_numpy.memory import Floats
 
     Doubles = npt.NDArray[np.float64]
 
 
-def rope_tables(family: Family, positions: int) -> tuple[Floats, Floats]:
+def rope_tables(family: LlamaFamily, positions: int) -> tuple[Floats, Floats]:
     """Return the cosine and the sine of every position and pair, ``[positions, head_width / 2]``.
 
     An angle is the float32 product of the position and a float32 frequency: the table then agrees
@@ -40,7 +40,7 @@ def rope_tables(family: Family, positions: int) -> tuple[Floats, Floats]:
     return tables
 
 
-def check_rope(family: Family) -> None:
+def check_rope(family: LlamaFamily) -> None:
     """Refuse by name a rotary scaling that ``rope_tables`` has no formula for."""
     if family.rope.kind not in _SCALINGS:
         raise CheckpointError(
@@ -50,7 +50,7 @@ def check_rope(family: Family) -> None:
         )
 
 
-def _frequencies(family: Family) -> Doubles:
+def _frequencies(family: LlamaFamily) -> Doubles:
     """Return the float64 frequencies ``[head_width / 2]`` after the family's scaling."""
     check_rope(family)
     pairs = np.arange(0, family.head_width, 2, dtype=np.float64) / family.head_width

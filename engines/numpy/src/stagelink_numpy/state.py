@@ -17,7 +17,7 @@ from stagelink.engine import EngineError
 from stagelink_numpy.memory import FLOAT_BYTES
 
 if TYPE_CHECKING:
-    from stagelink.engine import Family
+    from stagelink.engine import LlamaFamily
     from stagelink_numpy.memory import Floats
 
 # Magic, format version, reserved, then layers first and end, kv_heads, head_width, positions, the
@@ -40,7 +40,9 @@ class StateFormat:
     identity: bytes
 
     @classmethod
-    def of(cls, family: Family, first: int, end: int, context: int, content: bytes) -> StateFormat:
+    def of(
+        cls, family: LlamaFamily, first: int, end: int, context: int, content: bytes
+    ) -> StateFormat:
         """Describe the state of layers ``first..end``.
 
         Other weights (``content`` is the checkpoint's digest) or other numbers of the family give

@@ -15,7 +15,7 @@ from stagelink_numpy.memory import FLOAT_BYTES, aligned_zeros
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stagelink.engine import Checkpoint, Family
+    from stagelink.engine import Checkpoint, LlamaFamily
     from stagelink_numpy.memory import Floats
 
     Progress = Callable[[int, int], None]
@@ -67,7 +67,7 @@ class StageWeights:
 
 def read_weights(
     checkpoint: Checkpoint,
-    family: Family,
+    family: LlamaFamily,
     first: int,
     end: int,
     *,
@@ -85,7 +85,7 @@ def read_weights(
     return StageWeights(layers=layers, ends=reader.ends() if lead else None)
 
 
-def held_bytes(family: Family, first: int, end: int, *, lead: bool) -> int:
+def held_bytes(family: LlamaFamily, first: int, end: int, *, lead: bool) -> int:
     """Return the bytes of the own tensors as held, that is in float32, a tied matrix once."""
     shapes = family.own_tensors(first, end, lead).values()
     return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) * FLOAT_BYTES
@@ -95,7 +95,7 @@ class _Reader:
     """Reads one tensor after the other into its place and says how far it is."""
 
     def __init__(
-        self, checkpoint: Checkpoint, family: Family, total: int, progress: Progress | None
+        self, checkpoint: Checkpoint, family: LlamaFamily, total: int, progress: Progress | None
     ) -> None:
         self._checkpoint = checkpoint
         self._family = family

@@ -1,0 +1,89 @@
+"""Finds the family of a config by its ``model_type`` and has it read.
+
+It reads no field but those that say which family it is; a type outside the table is a wide one.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from stagelink.checkpoint import config_fields
+from stagelink.checkpoint.families.config_reading import Source
+from stagelink.checkpoint.families.llama import read_llama
+from stagelink.checkpoint.families.wide import read_wide
+from stagelink.checkpoint.fields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stagelink.checkpoint.families.base import Family
+    from stagelink.checkpoint.opened import TensorInfo
+
+    Reader = Callable[[Source, str], Family]
+
+_NO_TENSORS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_READERS: Final[dict[str, Reader]] = {
+    "llama": read_llama,
+    "qwen2": read_llama,
+    "qwen3": read_llama,
+}
+FAMILIES: Final = tuple(_READERS)
+
+# A composite config's own fields that a text model has a use for.
+_SHARED = ("tie_word_embeddings", "eos_token_id", "bos_token_id", *config_fields.QUANTIZATION)
+_COMPOSITE_PREFIX = "model.language_model."
+
+
+def read_family(
+    config: Mapping[str, Any],
+    where: str = "config.json",
+    tensors: Mapping[str, TensorInfo] = _NO_TENSORS,
+) -> Family:
+    """Read the config of a checkpoint, keys as config.json names them.
+
+    Args:
+        config: The config, with a ``text_config`` inside where the model also reads pictures.
+        where: The file, for errors.
+        tensors: The checkpoint's table. It decides between two forms in which a family's files come
+            (experts stacked or single), and a family outside the table knows its tensors by it.
+
+    Raises:
+        CheckpointError: ``architecture``, ``config_field``, ``activation``, ``rope_scaling``,
+            ``sliding_window``, ``layer_types`` or ``quantization``, naming the field.
+    """
+    outer = Fields(config, where)
+    model_type = outer.raw("model_type")
+    if not isinstance(model_type, str) or not model_type:
+        wanted = "the name of a model family"
+        raise outer.refusal("model_type", wanted, model_type, reason="architecture")
+    architectures = outer.raw("architectures")
+    text, prefix = _text_config(config, outer), "model."
+    if text is not None:
+        prefix = _COMPOSITE_PREFIX
+        inner = text.get("model_type")
+        model_type = inner if isinstance(inner, str) and inner else model_type
+    values = dict(config if text is None else text)
+    values.pop("model_type", None)
+    values.pop("architectures", None)
+    source = Source(Fields(values, where), prefix, frozenset(tensors))
+    if model_type not in _READERS:
+        values |= {"architectures": architectures}
+        return read_wide(Source(Fields(values, where), prefix, source.names), model_type, tensors)
+    allowed = config_fields.ARCHITECTURES[model_type]
+    named = [] if architectures is None else architectures
+    if not isinstance(named, list) or any(name not in allowed for name in named):
+        raise outer.refusal("architectures", allowed[0], named, reason="architecture")
+    return _READERS[model_type](source, model_type)
+
+
+def _text_config(config: Mapping[str, Any], outer: Fields) -> dict[str, Any] | None:
+    """Return the language model's part of a composite config, or ``None`` for a plain one."""
+    text = config.get("text_config")
+    if text is None:
+        return None
+    if not isinstance(text, dict):
+        raise outer.refusal("text_config", "an object", text)
+    said = {key: config[key] for key in _SHARED if config.get(key) is not None}
+    return text | said

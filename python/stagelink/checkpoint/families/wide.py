@@ -1,0 +1,182 @@
+"""Any decoder outside the table: its layers are found by the names of its tensors.
+
+It knows no formula of such a model; only an engine that takes the model's code from elsewhere, as
+the transformers engine does, can run it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from stagelink.checkpoint.families.base import FULL, LINEAR, SLIDING, Family, LayerState, Shapes
+from stagelink.checkpoint.limits import CONTEXT_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX
+from stagelink.checkpoint.refusal import refuse, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink.checkpoint.families.config_reading import Source
+    from stagelink.checkpoint.fields import Fields
+    from stagelink.checkpoint.opened import TensorInfo
+
+# What older decoders call the same.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_WIDTH = ("hidden_size", "n_embd", "d_model")
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
+_EPSILON_DEFAULT = 1e-5
+_OTHER = "other"
+_KINDS = {
+    "full_attention": FULL,
+    "sliding_attention": SLIDING,
+    "chunked_attention": SLIDING,
+    "linear_attention": LINEAR,
+}
+_LAYER = re.compile(r"((?:[a-z_]+\.)*(?:layers|h|blocks|block)\.)(\d{1,4})\.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WideFamily(Family):
+    """A decoder that no file of this folder describes.
+
+    Attributes:
+        shapes: Shape of every tensor of the checkpoint; empty where the table was not handed in.
+        layers_at: What the names of all layers' tensors start with: ``"model.layers."``.
+        window: Positions that a sliding layer keeps, where the config says it.
+        kv_values: Values that a position adds to a layer's keys and values, 0 where unknown.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict, hash=False)
+    layers_at: str = "model.layers."
+    window: int | None = None
+    kv_values: int = 0
+
+    def layer_prefix(self, n: int) -> str:
+        """Return what the names of layer ``n``'s tensors start with."""
+        return f"{self.layers_at}{n}."
+
+    def layer_shapes(self, n: int) -> Shapes:
+        """Return what the checkpoint has under the layer's prefix.
+
+        Raises:
+            ValueError: The family was read without the checkpoint's table.
+        """
+        self._check_known()
+        at = self.layer_prefix(n)
+        return {k.removeprefix(at): one for k, one in self.shapes.items() if k.startswith(at)}
+
+    def embed_tensors(self) -> Shapes:
+        """Return everything that is in no layer: this family cannot tell embedding from head."""
+        self._check_known()
+        return {k: one for k, one in self.shapes.items() if not k.startswith(self.layers_at)}
+
+    def head_tensors(self) -> Shapes:
+        """Return the same as ``embed_tensors``."""
+        return self.embed_tensors()
+
+    def all_tensors(self) -> Shapes:
+        """Return every tensor of the checkpoint."""
+        self._check_known()
+        return dict(self.shapes)
+
+    def layer_state(self, n: int, value_bytes: int = 2) -> LayerState:
+        """Return what a usual decoder would keep; 0 bytes where that is not known."""
+        kind = self.layer_kinds[n]
+        window = self.window if kind == SLIDING else None
+        per_position = self.kv_values * value_bytes if kind in (FULL, SLIDING) else 0
+        return LayerState(kind, per_position, window=window)
+
+    def understood(self) -> dict[str, Any]:
+        """Return every field but the shapes: the table has a digest of its own."""
+        return dataclasses.asdict(dataclasses.replace(self, shapes={}))
+
+    def check_tensors(self, tensors: Mapping[str, TensorInfo], where: str = "checkpoint") -> None:
+        """Refuse a table in which a layer has no tensors, or there is one layer more.
+
+        Raises:
+            CheckpointError: ``tensor_missing`` or ``tensor_unknown``.
+        """
+        shapes = {name: info.shape for name, info in tensors.items()}
+        at = _layers_at(frozenset(shapes), self.layers_at)
+        found = {int(m[2]) for m in map(_LAYER.match, shapes) if m is not None and m[1] == at}
+        missing = set(range(self.layers)) - found
+        if missing:
+            expected, got = f"tensors of {self.layers} layers", f"none of layer {min(missing)}"
+            advice = "fetch or export the checkpoint again"
+            raise refuse("tensor_missing", where, expected=expected, got=got, advice=advice)
+
+    def _check_known(self) -> None:
+        if not self.shapes:
+            message = f"{self.model_type}: read_family was not handed the checkpoint's tensors"
+            raise ValueError(message)
+
+
+def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]) -> WideFamily:
+    """Read the few facts of a config that every decoder has.
+
+    Raises:
+        CheckpointError: ``architecture`` where it is no decoder, ``config_field``.
+    """
+    fields = source.fields
+    config = fields.left()
+    _check_decoder(fields, model_type)
+    layers = _count(fields, _LAYERS, LAYERS_MAX)
+    width = _count(fields, _WIDTH, WIDTH_MAX)
+    heads = _count(fields, _HEADS, WIDTH_MAX, 1)
+    kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, heads)
+    head_width = fields.count("head_dim", WIDTH_MAX, max(1, width // heads))
+    epsilon = next((fields.number(key) for key in _EPSILON if fields.has(key)), _EPSILON_DEFAULT)
+    bos_ids = fields.ids("bos_token_id")
+    window = fields.raw("sliding_window")
+    return WideFamily(
+        model_type=model_type,
+        layers=layers,
+        width=width,
+        vocab=fields.count("vocab_size", VOCAB_MAX),
+        context=_count(fields, _CONTEXT, CONTEXT_MAX, 2048),
+        tied=fields.flag("tie_word_embeddings", default=False),
+        eos_ids=fields.ids("eos_token_id"),
+        bos_id=bos_ids[0] if bos_ids else None,
+        norm_epsilon=epsilon,
+        config=config | {"model_type": model_type},
+        prefix=source.prefix,
+        layer_kinds=_kinds(fields.raw("layer_types"), layers),
+        shapes={name: info.shape for name, info in tensors.items()},
+        layers_at=_layers_at(source.names, f"{source.prefix}layers."),
+        window=window if type(window) is int and window > 0 else None,
+        kv_values=2 * kv_heads * head_width,
+    )
+
+
+def _check_decoder(fields: Fields, model_type: str) -> None:
+    names = fields.raw("architectures", [])
+    right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    decodes = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    if not right or (names and not any(name.endswith(decodes) for name in names)):
+        wanted = f"a decoder with a language-model head of {shown(model_type)}"
+        raise fields.refusal("architectures", wanted, names, reason="architecture")
+
+
+def _count(fields: Fields, keys: tuple[str, ...], maximum: int, default: int | None = None) -> int:
+    key = next((key for key in keys if fields.has(key)), keys[0])
+    return fields.count(key, maximum, default)
+
+
+def _kinds(said: object, layers: int) -> tuple[str, ...]:
+    if not isinstance(said, list) or len(said) != layers:
+        return (FULL,) * layers
+    return tuple(_KINDS.get(kind, _OTHER) if isinstance(kind, str) else _OTHER for kind in said)
+
+
+def _layers_at(names: frozenset[str], usual: str) -> str:
+    """Return the prefix of the decoder's layers: the usual one, else the one of most tensors."""
+    counts: dict[str, int] = {}
+    for match in map(_LAYER.match, names):
+        if match is not None:
+            counts[match[1]] = counts.get(match[1], 0) + 1
+    if usual in counts or not counts:
+        return usual
+    return max(sorted(counts), key=lambda at: counts[at])
