@@ -36,23 +36,39 @@ class ModelConfig:
         model: A folder, a .gguf file, or ``smollm2``.
         world: How many stages.
         ranges: Layers of every rank, or ``None`` to cut evenly.
-        engine: Name of an installed engine.
+        engines: Engine of every rank, or one for all: names of installed ones, or ``module:Class``.
+        devices: Device of every rank, or one for all, as the engines name them.
         dtype: Compute and row dtype.
         context: Most positions of a stream; ``None`` for the model's, at most 2,048.
         streams_max: Streams that can be open at once.
         chunk_rows: Rows of a full prompt chunk.
         cache: Keep a GGUF's conversion in the user's cache folder.
+        threads: Compute threads of a stage; ``None`` for what the environment says.
+        kv_dtype: dtype of the KV, or ``"auto"``.
+        batch_invariant: Whether a stream's bits must not depend on its neighbours or its chunks.
     """
 
     model: str
     world: int
     ranges: Ranges | None = None
-    engine: str = "numpy"
+    engines: tuple[str, ...] = ("numpy",)
+    devices: tuple[str, ...] = ("auto",)
     dtype: str = "float32"
     context: int | None = None
     streams_max: int = 1
     chunk_rows: int = CHUNK_ROWS_DEFAULT
     cache: bool = True
+    threads: int | None = None
+    kv_dtype: str = "auto"
+    batch_invariant: bool = False
+
+    def engine_of(self, rank: int) -> str:
+        """Return the engine of one rank."""
+        return self.engines[0 if len(self.engines) == 1 else rank]
+
+    def device_of(self, rank: int) -> str:
+        """Return the device of one rank."""
+        return self.devices[0 if len(self.devices) == 1 else rank]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,7 +157,8 @@ class Job:
 def _model(data: Mapping[str, Any]) -> ModelConfig:
     ranges = data["ranges"]
     read = None if ranges is None else tuple((int(first), int(end)) for first, end in ranges)
-    return ModelConfig(**{**data, "ranges": read})
+    lists = {name: tuple(str(one) for one in data[name]) for name in ("engines", "devices")}
+    return ModelConfig(**{**data, "ranges": read, **lists})
 
 
 def _task(data: Mapping[str, Any]) -> Task:

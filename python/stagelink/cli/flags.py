@@ -24,8 +24,10 @@ def add_up(parser: argparse.ArgumentParser) -> None:
     _add_stages(parser)
     _add_prompt(parser)
     _add_sampling(parser)
+    _add_engine(parser, ranks=True)
     _add_shapes(parser)
     _add_local(parser)
+    _add_compare_whole(parser)
     _add_output(parser)
 
 
@@ -39,8 +41,10 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_stages(parser)
     _add_sampling(parser)
+    _add_engine(parser, ranks=True)
     _add_shapes(parser)
     _add_local(parser)
+    _add_compare_whole(parser)
     _add_quiet(parser)
 
 
@@ -70,6 +74,7 @@ def add_node(parser: argparse.ArgumentParser) -> None:
     _add_waits(parser)
     _add_prompt(parser)
     _add_sampling(parser)
+    _add_engine(parser, ranks=False)
     _add_shapes(parser)
     _add_output(parser)
     for hidden in ("--launch-folder", "--life-fd", "--address-fd"):
@@ -201,12 +206,12 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_shapes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("engine and shapes (the same on every rank)")
+    group = parser.add_argument_group("shapes (the same on every rank)")
     group.add_argument(
-        "--engine", metavar="NAME", default="numpy", help="installed engine; default: %(default)s"
-    )
-    group.add_argument(
-        "--dtype", metavar="NAME", default="float32", help="compute dtype; default: %(default)s"
+        "--dtype",
+        metavar="NAME",
+        default="float32",
+        help="compute dtype, and dtype of the rows between stages; default: %(default)s",
     )
     group.add_argument(
         "--context",
@@ -229,12 +234,49 @@ def _add_shapes(parser: argparse.ArgumentParser) -> None:
         help="streams that can be open at once; default: %(default)s",
     )
     group.add_argument(
+        "--kv-dtype",
+        metavar="NAME",
+        default="auto",
+        help="dtype of the KV, as the engine names it; default: %(default)s, the engine's own",
+    )
+    group.add_argument(
+        "--batch-invariant",
+        action="store_true",
+        help="a stream's bits do not depend on other streams or on its chunks; slower, and "
+        "refused by an engine that cannot promise it",
+    )
+    group.add_argument("--no-cache", action="store_true", help=_NO_CACHE_HELP)
+
+
+def _add_engine(parser: argparse.ArgumentParser, *, ranks: bool) -> None:
+    """Add what computes; with ``ranks`` also a list of one name a rank."""
+    group = parser.add_argument_group("engine")
+    names = group.add_mutually_exclusive_group() if ranks else group
+    names.add_argument(
+        "--engine",
+        metavar="NAME",
+        help="an installed engine, or module:Class; default: STAGELINK_ENGINE, else the best one "
+        "installed",
+    )
+    if ranks:
+        names.add_argument(
+            "--engines",
+            metavar="NAMES",
+            help="an engine a rank, such as numpy,torch,mlx; says how many stages there are",
+        )
+    group.add_argument(
+        "--device",
+        metavar="NAME",
+        default="auto",
+        help=("what to compute on, or a list of one a rank" if ranks else "what to compute on")
+        + ", such as cpu, cuda:1 or metal; default: %(default)s",
+    )
+    group.add_argument(
         "--threads",
         type=int,
         metavar="N",
         help="threads of each stage's numeric library; default: its share of the cores",
     )
-    group.add_argument("--no-cache", action="store_true", help=_NO_CACHE_HELP)
 
 
 def _add_local(parser: argparse.ArgumentParser) -> None:
@@ -247,7 +289,10 @@ def _add_local(parser: argparse.ArgumentParser) -> None:
     )
     _add_seal(group)
     _add_waits(parser)
-    group.add_argument(
+
+
+def _add_compare_whole(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--compare-whole",
         action="store_true",
         help="answer again with the whole model in one process and compare the logits' bytes",

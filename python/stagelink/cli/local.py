@@ -18,6 +18,7 @@ from stagelink.cli.outcome import FAILED, INTERRUPTED, StageEndedError
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.table import stage_table, summary, terminal_width
 from stagelink.config import Job, ModelConfig, Task
+from stagelink.errors import ConfigError
 from stagelink.launch import life
 from stagelink.launch.local import Ending, LocalLaunch, launch_folder
 
@@ -36,6 +37,15 @@ def run_local(arguments: argparse.Namespace) -> int:
     # Until there are stages to pass it on to: a conversion that is under way is tidied up.
     life.end_on_terminate()
     job = Job(settings.model_config(arguments), settings.task(arguments))
+    if job.task.digest_logits and len(set(job.model.engines)) > 1:
+        raise ConfigError(
+            "--compare-whole compares bytes, and a ring of unlike engines promises closeness: "
+            "use stagelink verify",
+            reason="compare_whole",
+        )
+    note = settings.engine_note(arguments)
+    if note is not None and not job.task.quiet:
+        print(note, file=sys.stderr, flush=True)
     # Refused here, once, and not by every stage.
     settings.waits(arguments)
     environment = settings.thread_environment(arguments.threads, job.model.world)
@@ -163,7 +173,7 @@ def _compare_whole(
     job: Job, arguments: argparse.Namespace, environment: dict[str, str], split: dict[str, Any]
 ) -> dict[str, Any]:
     """Answer the same prompt with the whole model in one process; compare logits byte for byte."""
-    model = dataclasses.replace(job.model, world=1, ranges=None)
+    model = dataclasses.replace(job.model, world=1, ranges=None, devices=job.model.devices[:1])
     task = dataclasses.replace(
         job.task,
         json=True,

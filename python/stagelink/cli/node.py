@@ -52,6 +52,9 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
 
     job = Job(settings.model_config(arguments, world), settings.task(arguments))
     watch = _HandWatch(job, link)
+    note = settings.engine_note(arguments)
+    if note is not None and not job.task.quiet:
+        watch.note(note)
     stage = prepare(job.model, link.rank, watch.converting)
     result = _run_rank(stage, job, link, watch, interrupts)
     if job.task.json:

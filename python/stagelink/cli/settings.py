@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stagelink.config import SUITES, LinkConfig, ModelConfig, Task
+from stagelink.engine_registry import best_engine, check_engine
 from stagelink.errors import ConfigError
 from stagelink.placement.ranges import WORLD_MAX, parse_ranges
 from stagelink.request.sampling import Sampling
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+# The engine where no flag names one.
+ENGINE_VARIABLE = "STAGELINK_ENGINE"
 LAUNCH_ID_BYTES = 16
 _DIGITS_MAX = 9
 # Numeric libraries read these when they are imported, not later.
@@ -28,24 +31,59 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS
 
 
 def model_config(arguments: argparse.Namespace, world: int | None = None) -> ModelConfig:
-    """Read the model and the shapes; without ``world`` from --stages or --layers."""
+    """Read the model and the shapes; without ``world`` from --stages, --layers or --engines."""
     ranges = parse_ranges(arguments.layers) if arguments.layers else None
+    names = engines(arguments)
     if world is None:
         stages = getattr(arguments, "stages", None)
-        world = len(ranges) if ranges else (1 if stages is None else stages)
+        world = len(ranges) if ranges else (len(names) if stages is None else stages)
     if not 1 <= world <= WORLD_MAX:
         raise ConfigError(f"{world} stages: expected 1 to {WORLD_MAX}", reason="world")
+    threads = getattr(arguments, "threads", None)
     return ModelConfig(
         model=arguments.model,
         world=world,
         ranges=ranges,
-        engine=arguments.engine,
+        engines=_a_rank(names, world, "--engines"),
+        devices=_a_rank(_names(arguments.device, "--device"), world, "--device"),
         dtype=arguments.dtype,
         context=arguments.context,
         streams_max=arguments.streams_max,
         chunk_rows=arguments.chunk_rows,
         cache=not arguments.no_cache,
+        threads=None if threads is None else _threads(threads),
+        kv_dtype=arguments.kv_dtype,
+        batch_invariant=arguments.batch_invariant,
     )
+
+
+def engines(
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the engine of every rank, or one for all; each is installed here.
+
+    Raises:
+        ConfigError: ``engines`` for a list of another form; ``engine_unknown`` or
+            ``engine_import``.
+    """
+    listed = getattr(arguments, "engines", None)
+    if listed:
+        names = _names(listed, "--engines")
+    else:
+        names = (arguments.engine or environment.get(ENGINE_VARIABLE) or best_engine(),)
+    for name in dict.fromkeys(names):
+        check_engine(name)
+    return names
+
+
+def engine_note(
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """Return what to say of an engine that nobody asked for; ``None`` where somebody did."""
+    asked = arguments.engine or getattr(arguments, "engines", None)
+    if asked or environment.get(ENGINE_VARIABLE):
+        return None
+    return f"engine {best_engine()} (best installed; --engine changes it)"
 
 
 def task(arguments: argparse.Namespace) -> Task:
@@ -146,8 +184,8 @@ def thread_environment(threads: int | None, stages: int) -> dict[str, str]:
     that this process may run on; never all of them, for threads that wait for each other by
     spinning stand still together when one of their cores is wanted by something else.
     """
-    if threads is not None and not 1 <= threads <= 4096:
-        raise ConfigError(f"--threads is {threads}: expected 1 to 4096", reason="threads")
+    if threads is not None:
+        _threads(threads)
     share = max(1, min(_cores() // stages, _cores() - 1))
     given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     return {name: str(threads or given[name] or share) for name in _THREAD_VARIABLES}
@@ -162,6 +200,33 @@ def split_host(address: str) -> tuple[str, str]:
         return f"[{address}]", "0"
     host, _, port = address.partition(":")
     return host, port or "0"
+
+
+def _threads(threads: int) -> int:
+    if not 1 <= threads <= 4096:
+        raise ConfigError(f"--threads is {threads}: expected 1 to 4096", reason="threads")
+    return threads
+
+
+def _names(text: str, flag: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ConfigError(
+            f"{flag} is {text[:80]!r}: expected a name, or one a rank with commas between",
+            reason=flag.removeprefix("--"),
+        )
+    return names
+
+
+def _a_rank(names: tuple[str, ...], world: int, flag: str) -> tuple[str, ...]:
+    """Refuse a list that is neither one for all nor one a rank."""
+    if len(names) not in (1, world):
+        raise ConfigError(
+            f"{flag} has {len(names)} names, but the ring has {world} stages: give one, or one a "
+            "rank",
+            reason="world",
+        )
+    return names
 
 
 def _cores() -> int:

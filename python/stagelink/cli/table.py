@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _HEAD = (
-    "rank", "host", "pid", "layers", "held MiB", "read MiB", "rounds", "compute ms", "wait ms",
-    "sent KiB", "received KiB",
+    "rank", "host", "pid", "engine", "layers", "held MiB", "read MiB", "rounds",
+    "compute ms", "wait ms", "sent KiB", "received KiB",
 )  # fmt: skip
-_TEXT_COLUMNS = frozenset(("rank", "host"))
+_TEXT_COLUMNS = frozenset(("rank", "host", "engine"))
 # What goes first where a terminal is too narrow for all; the JSON has everything.
-_SPARE = ("pid", "host", "rounds")
+_SPARE = ("pid", "host", "rounds", "engine")
 _GAP = "  "
 
 
@@ -72,6 +72,7 @@ def _row(stage: Mapping[str, Any]) -> tuple[str, ...]:
         str(stage["rank"]),
         stage["host"] or "-",
         _count(stage["pid"]),
+        stage["engine"] or "-",
         f"{stage['first']}-{stage['end']}",
         _bytes(stage["tensor_bytes_held"], _MIB),
         _bytes(stage["tensor_bytes_read"], _MIB),

@@ -25,6 +25,7 @@ class StageReport:
         first: First layer held.
         end: One past the last layer held.
         engine: What computes, such as ``numpy``.
+        device: On what, and with which libraries.
         threads: Threads that its numeric library was told to use, where it was told.
         tensor_bytes_held: Bytes of the own tensors in memory.
         tensor_bytes_read: Bytes read from the checkpoint for them.
@@ -43,6 +44,7 @@ class StageReport:
     first: int
     end: int
     engine: str | None = None
+    device: str | None = None
     threads: int | None = None
     tensor_bytes_held: int | None = None
     tensor_bytes_read: int | None = None

@@ -39,6 +39,7 @@ BUFFERS = 16
 
 # Limits of the wire (docs/protocol.md 8).
 STREAMS_MAX = 1024
+_TEXT_BYTES_MAX = 255
 ROWS_MAX = 65_536
 
 # A prompt's chunks are computed by every stage at once and cross every boundary meanwhile: one a
@@ -102,7 +103,7 @@ class Stage:
             weight_bytes=told.weight_bytes,
             engine_version=version(),
             backend=told.backend,
-            device=told.device,
+            device=device_text(told),
             host=platform.node(),
             buffers=BUFFERS,
             rounds_in_flight_max=min(2 * self.world, ROUNDS_IN_FLIGHT_MOST),
@@ -134,7 +135,8 @@ class Stage:
     def report(self) -> StageReport:
         """Return what is known of this stage without its loop's figures."""
         first, end = self.ranges[self.rank]
-        threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
+        told = os.environ.get("OPENBLAS_NUM_THREADS", "")
+        threads = self.settings.threads or (int(told) if told.isdecimal() else None)
         return StageReport(
             rank=self.rank,
             host=platform.node(),
@@ -142,7 +144,8 @@ class Stage:
             first=first,
             end=end,
             engine=self.described.backend,
-            threads=int(threads) if threads.isdecimal() else None,
+            device=device_text(self.described),
+            threads=threads,
             tensor_bytes_held=self.described.weight_bytes,
             tensor_bytes_read=self.checkpoint.bytes_read,
             load_ms=self.load_ms,
@@ -161,9 +164,11 @@ def prepare(
     """
     checkpoint, family = _open(config, progress)
     ranges = ranges_of(config, family.layers)
-    settings = settings_of(config, family.context)
+    settings = dataclasses.replace(
+        settings_of(config, family.context), device=config.device_of(rank)
+    )
     first, end = ranges[rank]
-    engine = find_engine(config.engine)(
+    engine = find_engine(config.engine_of(rank))(
         checkpoint, family, first, end, lead=rank == 0, settings=settings
     )
     return Stage(
@@ -241,7 +246,22 @@ def settings_of(config: ModelConfig, context_max: int) -> EngineSettings:
         streams_max=config.streams_max,
         rows_max=max(chunk_rows, config.streams_max),
         chunk_rows=chunk_rows,
+        threads=config.threads,
+        kv_dtype=config.kv_dtype,
+        batch_invariant=config.batch_invariant,
     )
+
+
+def device_text(described: EngineDescription) -> str:
+    """Return the device and the libraries under it as one text for the wire, at most 255 bytes.
+
+    The libraries matter more than the device's whole name: they are what an upgrade changes.
+    """
+    libraries = f"; {described.libraries}" if described.libraries else ""
+    encoded = (described.device.encode(), libraries.encode()[:_TEXT_BYTES_MAX])
+    device = encoded[0][: _TEXT_BYTES_MAX - len(encoded[1])]
+    text = (device + encoded[1]).decode("utf-8", "ignore")
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _fingerprint(checkpoint: Checkpoint, settings: EngineSettings, ranges: Ranges) -> Fingerprint:

@@ -16,9 +16,9 @@ def test_a_stage_is_a_line_and_what_was_not_measured_a_dash() -> None:
     told = StageReport(1, "there", None, 10, 20)
     lines = stage_table([own.as_json(), told.as_json()]).splitlines()
     assert lines[1].split() == [
-        "0", "here", "11", "0-10", "2.0", "-", "1", "250", "500", "3.0", "1.0",
+        "0", "here", "11", "-", "0-10", "2.0", "-", "1", "250", "500", "3.0", "1.0",
     ]  # fmt: skip
-    assert lines[2].split() == ["1", "there", "-", "10-20", *["-"] * 7]
+    assert lines[2].split() == ["1", "there", "-", "-", "10-20", *["-"] * 7]
     assert len({len(line) for line in lines}) == 1
 
 
