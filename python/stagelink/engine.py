@@ -13,8 +13,11 @@ from stagelink.checkpoint.families.base import Family, LayerState
 from stagelink.checkpoint.families.llama import LlamaFamily
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.families.wide import WideFamily
+from stagelink.checkpoint.gguf_source import GgufSource
+from stagelink.checkpoint.gguf_walk import GgufTensor
 from stagelink.checkpoint.opened import Checkpoint, TensorInfo
 from stagelink.checkpoint.rope import Rope
+from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.errors import CheckpointError, ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ __all__ = [
     "EngineError",
     "EngineSettings",
     "Family",
+    "GgufSource",
+    "GgufTensor",
     "LayerState",
     "LlamaFamily",
     "PlanLike",
@@ -45,6 +50,8 @@ __all__ = [
     "StageEngine",
     "TensorInfo",
     "WideFamily",
+    "locked",
+    "private_folder",
     "read_family",
 ]
 

@@ -69,6 +69,7 @@ class GgufTensor:
     Attributes:
         name: Name in the GGUF scheme.
         type_name: One of the names in ``TENSOR_TYPES``.
+        kind: The type's number in the file.
         shape: Dimensions, rows first (the file has them the other way round).
         offset: First byte in the file.
         row_bytes: Bytes of one row of ``shape[-1]`` values.
@@ -77,6 +78,7 @@ class GgufTensor:
 
     name: str
     type_name: str
+    kind: int
     shape: tuple[int, ...]
     offset: int
     row_bytes: int
@@ -256,7 +258,8 @@ def _sized(
         wanted = f"rows of whole blocks of {block_values} for {shown(name)}"
         raise _bad(file, "tensor_shape", wanted, shown(shape))
     row_bytes = shape[-1] // block_values * block_bytes
-    return GgufTensor(name, type_name, shape, offset, row_bytes, math.prod(shape[:-1]) * row_bytes)
+    nbytes = math.prod(shape[:-1]) * row_bytes
+    return GgufTensor(name, type_name, kind, shape, offset, row_bytes, nbytes)
 
 
 def _alignment(file: WeightFile, values: dict[str, Any]) -> int:
