@@ -371,6 +371,10 @@ class Ring:
         It is readable for ever after the ring's fate. Only to be polled; it is the ring's.
         """
 
+    @property
+    def strangers(self) -> str:
+        """Who came to the listener during boot and was not let in, counted; empty for nobody."""
+
     def figures(self) -> dict[str, Any]:
         """Counters since ``join``, per link.
 

@@ -85,6 +85,8 @@ class Ring:
         self.progress = native.progress
         self.figures = native.figures
         self.ready = native.ready
+        # Who came to the listener during boot and was not let in, counted; empty for nobody.
+        self.strangers = native.strangers
 
     @classmethod
     def join(

@@ -52,11 +52,17 @@ class Door:
         world = self.ring.world
         return follower(1, world) if self.rank == 0 else neighbour(self.rank, world)
 
-    def completes(self) -> None:
-        """The rank that was missing comes, and everyone joins within the deadline."""
+    def completes(self) -> str:
+        """The rank that was missing comes, and everyone joins within the deadline.
+
+        What the rank at the door says of the strangers that came meanwhile.
+        """
         late = self.ring.add(self.ring.world - 1)
-        for one in (late, *(self.ring.ranks[rank] for rank in range(self.ring.world - 1))):
-            one.next("joined", JOIN_SECONDS)
+        said = {
+            one.rank: one.next("joined", JOIN_SECONDS)["strangers"]
+            for one in (late, *(self.ring.ranks[rank] for rank in range(self.ring.world - 1)))
+        }
+        return str(said[self.rank])
 
 
 @pytest.fixture

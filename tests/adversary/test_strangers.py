@@ -96,6 +96,21 @@ def completes_after(door: Door, began: float) -> None:
     assert time.monotonic() - began < PATIENCE
 
 
+def test_strangers_are_said_once_with_their_count(
+    lead: Door,
+) -> None:
+    for _ in range(5):
+        stranger, hands = Stranger(lead.address), connector(NO_KEY, lead.expected)
+        stranger.send(hands.hello)
+        stranger.send(hands.challenged(stranger.read(CHALLENGE_BYTES)))
+        stranger.until_closed()
+    assert lead.completes() == "5 connections failed the key proof from 127.0.0.1"
+
+
+def test_a_boot_without_strangers_says_nothing(lead: Door) -> None:
+    assert lead.completes() == ""
+
+
 def test_slow_and_silent_strangers_in_every_place_keep_nobody_out(door: Door) -> None:
     strangers = [Stranger(door.address) for _ in range(40)]
     for stranger in strangers[::2]:

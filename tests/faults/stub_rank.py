@@ -84,7 +84,7 @@ class Stub:
             keepalive_seconds=told["interval"],
             silent_intervals=3,
         )
-        say("joined")
+        say("joined", strangers=self.ring.strangers)
         if self.phase == "load":
             self.ring.progress("loading", busy_limit_seconds=told["busy"])
             say("running")

@@ -20,6 +20,7 @@ class ProgressLine(Watch):
     def __init__(self, *, quiet: bool, stream: TextIO | None = None) -> None:
         """Draw nothing where ``quiet`` or where the stream is no terminal."""
         self._stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
         self._on = not quiet and self._stream.isatty()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -28,6 +29,11 @@ class ProgressLine(Watch):
     def converting(self, what: str, done: int, total: int) -> None:
         """Show what is done with a checkpoint before it can be read."""
         self._draw(what, done, total)
+
+    def turned_away(self, strangers: str) -> None:
+        """Say who came to the listener and was not let in, unless quiet."""
+        if not self._quiet:
+            self.note(f"while the ring came together: {strangers}")
 
     def loading(self, done: int, total: int) -> None:
         """Show the bytes of the own layers."""

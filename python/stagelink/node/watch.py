@@ -20,6 +20,9 @@ class Watch:
     def listening(self, stage: Stage, address: str) -> None:
         """The stage's own address, before anyone is waited for."""
 
+    def turned_away(self, strangers: str) -> None:
+        """Connections that were closed while the ring came together, said once with their count."""
+
     def loading(self, done: int, total: int) -> None:
         """Bytes of the own tensors that were read."""
 

@@ -64,6 +64,8 @@ pub(crate) struct Agreed {
     pub(crate) layout: Option<Layout>,
     /// Every stage can cut a stream's state back, as far as this rank knows.
     pub(crate) keep: bool,
+    /// Who came meanwhile and was not let in, in words; empty where nobody was.
+    pub(crate) strangers: String,
 }
 
 impl Boot<'_> {
@@ -83,6 +85,7 @@ impl Boot<'_> {
             launch_id,
             layout,
             keep,
+            strangers: reception.strangers.told(),
         })
     }
 
@@ -140,6 +143,7 @@ impl Boot<'_> {
             launch_id,
             layout: None,
             keep: self.own.keep,
+            strangers: reception.strangers.told(),
         })
     }
 

@@ -120,6 +120,7 @@ impl Ring {
                 format: own.rows_format(),
                 bounds,
                 keep: agreed.keep,
+                strangers: agreed.strangers,
             },
             rounds: Mutex::new(Rounds::new(capacity, in_flight)),
             process: std::process::id(),

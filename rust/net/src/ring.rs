@@ -57,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) bounds: PlanBounds,
     /// Every stage can cut a stream's state back.
     pub(crate) keep: bool,
+    /// Who came during boot and was not let in.
+    pub(crate) strangers: String,
 }
 
 impl Ring {
@@ -64,6 +66,12 @@ impl Ring {
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.shared.rank
+    }
+
+    /// Who came to the listener during boot and was not let in, counted; empty where nobody was.
+    #[must_use]
+    pub fn strangers(&self) -> &str {
+        &self.terms.strangers
     }
 
     /// Stages of the ring.

@@ -94,6 +94,11 @@ impl Strangers {
         });
     }
 
+    /// `3 connections failed the key proof from 127.0.0.1; ...`, once for all; or nothing.
+    pub(crate) fn told(&self) -> String {
+        self.summary().trim_start_matches("; ").to_owned()
+    }
+
     /// `; 3 connections failed the key proof from 127.0.0.1`, or nothing.
     pub(crate) fn summary(&self) -> String {
         let mut parts = Vec::new();
@@ -148,6 +153,22 @@ mod tests {
         assert!(!strangers.failed_often_at(Some(host(1)), start + Duration::from_secs(10)));
         strangers.note(Some(host(1)), start + Duration::from_secs(11));
         assert!(!strangers.failed_often_at(Some(host(1)), start + Duration::from_secs(11)));
+    }
+
+    #[test]
+    fn strangers_are_told_once_with_their_count() {
+        let mut strangers = Strangers::default();
+        assert_eq!(strangers.told(), "");
+        for last in [1, 2, 2] {
+            strangers.count(Some(host(last)), &Refusal::Key.error("another key"));
+        }
+        strangers.count(Some(host(3)), &Refusal::BadMagic.error("no frame"));
+        let told = strangers.told();
+        assert_eq!(
+            told,
+            "3 connections failed the key proof from 10.0.0.1, 10.0.0.2; \
+             1 connection did not speak the protocol"
+        );
     }
 
     #[test]

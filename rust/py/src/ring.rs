@@ -286,6 +286,12 @@ impl Ring {
         self.inside.completions().as_raw_fd()
     }
 
+    /// Who came to the listener during boot and was not let in, counted; empty where nobody was.
+    #[getter]
+    fn strangers(&self) -> &str {
+        self.inside.strangers()
+    }
+
     /// Counters since ``join``: bytes and frames sent and received, seconds waited, per link.
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
