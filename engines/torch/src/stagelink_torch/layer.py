@@ -56,6 +56,7 @@ class Setup:
         row_step: Rows that a batch, a stream's queries and an expert's rows are padded to a
             multiple of in batch-invariant mode; 1 where nothing is padded.
         kv_step: Positions that a stream's keys are padded to a multiple of, likewise.
+        made: What ``once`` made; nothing else touches it.
     """
 
     device: torch.device
@@ -66,11 +67,21 @@ class Setup:
     rows_max: int
     row_step: int = 1
     kv_step: int = 1
+    made: dict[object, object] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def invariant(self) -> bool:
         """Whether a stream's bits may not depend on its neighbours or its chunks."""
         return self.row_step > 1
+
+    def once(self, key: object, make: Callable[[], Made]) -> Made:
+        """Return ``make()``, made at the first call with ``key`` and shared by the stage's layers.
+
+        For tables that are equal for every layer of a kind; made at load, never changed.
+        """
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]  # type: ignore[return-value]
 
 
 class Weights(Protocol):
@@ -232,7 +243,9 @@ class Layer(Protocol):
         ...
 
     def forward(self, rows: torch.Tensor, batch: Batch, slots: LayerSlots) -> torch.Tensor:
-        """Return the rows after this layer, ``[batch.rows, width]``; ``rows`` may be overwritten.
+        """Return the rows after this layer, ``[batch.rows, width]``.
+
+        ``rows`` belongs to the layer: it may be overwritten and returned.
 
         Advances the slots of the batch's pieces to ``piece.last``.
         """

@@ -1,0 +1,234 @@
+"""Grouped-query attention: projections, head norms, RoPE, windows, sinks; the KV is in kv.py.
+
+It norms no row and adds no residual; a family's layer does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from stagelink_torch.kv import KvSlots
+
+if TYPE_CHECKING:
+    from stagelink_torch.layer import Batch, Piece, Setup, Weights
+    from stagelink_torch.norm import RmsNorm
+    from stagelink_torch.rope import Rope
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The numbers of an attention.
+
+    Attributes:
+        heads: Query heads, a multiple of ``kv_heads``.
+        kv_heads: Key and value heads.
+        head_width: Values of a head.
+        scale: Factor on the products of queries and keys.
+        window: Positions that a row sees, its own included; 0 for all.
+    """
+
+    heads: int
+    kv_heads: int
+    head_width: int
+    scale: float
+    window: int = 0
+
+
+class Attention:
+    """The attention block of one layer, from normed rows to the change of the residual."""
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        weights: Weights,
+        setup: Setup,
+        *,
+        rope: Rope | None,
+        norms: tuple[RmsNorm, RmsNorm] | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
+        """Read ``self_attn.{q,k,v,o}_proj``, with biases where the checkpoint has them.
+
+        Args:
+            shape: The numbers.
+            weights: Stands at the layer.
+            setup: Device, dtypes, slots.
+            rope: Turns queries and keys; ``None`` in a layer without positions.
+            norms: Of each query head and of each key head.
+            sinks: ``[heads]``: a logit that takes part in every row's softmax and adds nothing.
+        """
+        self._shape, self._setup = shape, setup
+        self._rope, self._norms = rope, norms
+        names = [f"self_attn.{part}_proj" for part in ("q", "k", "v")]
+        self._qkv = weights.read(*[name + ".weight" for name in names])
+        self._qkv_bias = None
+        if weights.has(names[0] + ".bias"):
+            self._qkv_bias = weights.read(*[name + ".bias" for name in names])
+        self._out = weights.read("self_attn.o_proj.weight")
+        bias = "self_attn.o_proj.bias"
+        self._out_bias = weights.read(bias) if weights.has(bias) else None
+        self._attend = Attend(shape, setup, sinks)
+
+    def make_slots(self) -> KvSlots:
+        """Allocate the layer's KV."""
+        return self._attend.make_slots()
+
+    def __call__(self, rows: torch.Tensor, batch: Batch, slots: KvSlots) -> torch.Tensor:
+        """Return the change ``[rows, width]`` and put the rows' keys and values into the slots."""
+        shape = self._shape
+        heads = functional.linear(rows, self._qkv, self._qkv_bias)
+        heads = heads.view(len(rows), -1, shape.head_width)
+        turned, values = heads.split((shape.heads + shape.kv_heads, shape.kv_heads), dim=1)
+        queries, keys = turned.split((shape.heads, shape.kv_heads), dim=1)
+        if self._norms is not None:
+            turned = torch.cat((self._norms[0](queries), self._norms[1](keys)), dim=1)
+        if self._rope is not None:
+            turned = self._rope.turn(turned, batch)
+        queries, keys = turned.split((shape.heads, shape.kv_heads), dim=1)
+        slots.put(keys, values, batch)
+        attended = self._attend(queries, batch, slots)
+        return functional.linear(attended, self._out, self._out_bias)
+
+
+class Attend:
+    """Softmax attention of a batch's queries over the slots' keys and values."""
+
+    def __init__(
+        self, shape: AttentionShape, setup: Setup, sinks: torch.Tensor | None = None
+    ) -> None:
+        """Take the numbers; ``sinks`` ``[heads]`` in the compute dtype."""
+        self._shape, self._setup = shape, setup
+        # A sink is a key of zeros before position 0 whose product is replaced by the sink's logit.
+        self._sinks = None if sinks is None else sinks.view(1, -1, 1, 1)
+
+    def make_slots(self) -> KvSlots:
+        """Allocate the KV that this attention reads."""
+        shape = self._shape
+        reserved = 0 if self._sinks is None else 1
+        return KvSlots(shape.kv_heads, shape.head_width, self._setup, reserved)
+
+    def __call__(self, queries: torch.Tensor, batch: Batch, slots: KvSlots) -> torch.Tensor:
+        """Return ``[rows, heads * head_width]`` for turned ``[rows, heads, head_width]``."""
+        if batch.bucket:
+            return self._bucketed(queries, batch, slots)
+        if len(batch.pieces) == 1 and batch.pieces[0].rows == len(queries):
+            return self._piece(queries, batch.pieces[0], slots)
+        shape = self._shape
+        out = queries.new_zeros(len(queries), shape.heads * shape.head_width)
+        for piece in batch.pieces:
+            out[piece.begin : piece.end] = self._piece(
+                queries[piece.begin : piece.end], piece, slots
+            )
+        return out
+
+    def _piece(self, queries: torch.Tensor, piece: Piece, slots: KvSlots) -> torch.Tensor:
+        """Attend with one stream's rows ``[n, heads, head_width]``."""
+        count = len(queries)
+        low, high = self._span(piece)
+        keys, values = self._past(slots, piece.slot, low, high)
+        if self._setup.row_step > 1 and count % self._setup.row_step:
+            padded = queries.new_zeros(
+                -(-count // self._setup.row_step) * self._setup.row_step, *queries.shape[1:]
+            )
+            padded[:count] = queries
+            queries = padded
+        mask, causal = self._mask(piece, len(queries), low, high)
+        return self._product(queries[None], (keys[None], values[None]), mask, causal=causal)[:count]
+
+    def _span(self, piece: Piece) -> tuple[int, int]:
+        """Return the positions that a piece reads; padded in batch-invariant mode."""
+        if self._setup.invariant:
+            step = self._setup.kv_step
+            reserved = 0 if self._sinks is None else 1
+            return 0, -(-(piece.last + reserved) // step) * step - reserved
+        window = self._shape.window
+        return (max(0, piece.first + 1 - window) if window else 0), piece.last
+
+    def _past(
+        self, slots: KvSlots, slot: int, low: int, high: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of the span, the sink's zeros before them, in the row dtype."""
+        first, last = low + slots.reserved, high + slots.reserved
+        both = []
+        for held in (slots.keys[slot], slots.values[slot]):
+            if not slots.reserved or first == slots.reserved:
+                part = held[:, first - slots.reserved : last]
+            else:
+                part = torch.cat((held[:, : slots.reserved], held[:, first:last]), dim=1)
+            both.append(part.to(self._setup.dtype))
+        return both[0], both[1]
+
+    def _mask(
+        self, piece: Piece, rows: int, low: int, high: int
+    ) -> tuple[torch.Tensor | None, bool]:
+        """Return what the piece's rows see of the span, and whether plain causality says it."""
+        window = self._shape.window
+        if self._sinks is None and not self._setup.invariant and low == 0:
+            if piece.rows == 1:
+                return None, False
+            if piece.first == 0 and (not window or high <= window):
+                return None, True
+        device = self._setup.device
+        at = torch.arange(piece.first, piece.first + rows, device=device)[:, None]
+        seen = torch.arange(low, high, device=device)[None, :]
+        mask = seen <= at
+        if window:
+            mask &= seen > at - window
+        return self._biased(mask[None, None]), False
+
+    def _biased(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return the mask, ``[n, 1, rows, keys]``, with the sinks' column before it."""
+        if self._sinks is None:
+            return mask
+        dtype = self._setup.dtype
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+        bias.masked_fill_(~mask, float("-inf"))
+        batch, _, rows, keys = bias.shape
+        heads = self._shape.heads
+        sinks = self._sinks.to(dtype).expand(batch, heads, rows, 1)
+        return torch.cat((sinks, bias.expand(batch, heads, rows, keys)), dim=-1)
+
+    def _product(
+        self,
+        queries: torch.Tensor,
+        past: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        *,
+        causal: bool,
+    ) -> torch.Tensor:
+        """Return ``[n * rows, heads * head_width]`` of queries ``[n, rows, heads, head_width]``."""
+        attended = functional.scaled_dot_product_attention(
+            queries.transpose(1, 2),
+            *past,
+            attn_mask=mask,
+            is_causal=causal,
+            scale=self._shape.scale,
+            enable_gqa=self._shape.heads != self._shape.kv_heads,
+        )
+        return attended.transpose(1, 2).reshape(-1, self._shape.heads * self._shape.head_width)
+
+    def _bucketed(self, queries: torch.Tensor, batch: Batch, slots: KvSlots) -> torch.Tensor:
+        """Attend with one row a stream over the first ``bucket`` positions, all in one call.
+
+        Nothing here depends on a number that is not in a tensor: a CUDA graph can replay it.
+        """
+        span = slice(0, batch.bucket + slots.reserved)
+        past = tuple(
+            held[:, :, span].index_select(0, batch.slots).to(self._setup.dtype)
+            for held in (slots.keys, slots.values)
+        )
+        mask = batch.once(("bucket mask", self._shape.window), self._bucket_mask)
+        return self._product(queries[:, None], (past[0], past[1]), self._biased(mask), causal=False)
+
+    def _bucket_mask(self, batch: Batch) -> torch.Tensor:
+        """Return what each row sees of the bucket, ``[rows, 1, 1, bucket]``."""
+        seen = torch.arange(batch.bucket, device=self._setup.device)[None]
+        at = batch.positions[:, None]
+        mask = seen <= at
+        if self._shape.window:
+            mask &= seen > at - self._shape.window
+        return mask[:, None, None]

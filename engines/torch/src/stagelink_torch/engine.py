@@ -1,0 +1,324 @@
+"""TorchEngine: the seam's promises kept, on top of rounds, streams and the model.
+
+It checks and orders; the plan's rules are in rounds.py, the mathematics in the families' layers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
+from stagelink_torch.families import family_module
+from stagelink_torch.layer import Batch, Piece
+from stagelink_torch.machine import device_name, dtype_name, libraries, make_setup
+from stagelink_torch.model import Model
+from stagelink_torch.refusal import refuse
+from stagelink_torch.rounds import check_round
+from stagelink_torch.saved_state import StateFormat, encode_state, parse_state
+from stagelink_torch.streams import Streams
+from stagelink_torch.weights import StageReader, held_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_torch.rounds import BatchPlan, Round
+
+    Bytes = npt.NDArray[np.uint8]
+    Put = Callable[[BatchPlan, Batch], torch.Tensor]
+
+
+class TorchEngine:
+    """Layers ``first..end`` of a checkpoint on torch; families.py lists the families."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        settings: EngineSettings,
+    ) -> None:
+        """Check the range and the settings; no weights are read before ``load``.
+
+        Raises:
+            ConfigError: ``engine_family``, ``engine_range``, ``engine_dtype``, ``engine_device``,
+                ``engine_limit``.
+            CheckpointError: For what the family's layers have no formula for.
+        """
+        self._module = family_module(family)
+        self._setup = make_setup(family, settings)
+        if not 0 <= first < end <= family.layers or (lead and first != 0):
+            at = "a range from layer 0" if lead else "a range of layers"
+            raise ConfigError(
+                f"torch engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
+                "change --layers",
+                reason="engine_range",
+            )
+        check = getattr(self._module, "check", None)
+        if check is not None:
+            check(family, self._setup)
+        self._checkpoint = checkpoint
+        self._family = family
+        self._span, self._lead = (first, end), lead
+        self._settings = settings
+        self._float32: tuple[str, ...] = getattr(self._module, "FLOAT32", ())
+        self._loaded: tuple[Model, Streams] | None = None
+        self._broken = False
+
+    def describe(self) -> EngineDescription:
+        """Say what this stage is and will hold."""
+        setup, settings = self._setup, self._settings
+        return EngineDescription(
+            backend=f"torch-{setup.device.type}",
+            device=device_name(setup.device),
+            row_dtype=dtype_name(setup.dtype),
+            kv_dtype=dtype_name(setup.kv_dtype),
+            width=self._family.row_width,
+            planes=self._family.planes,
+            kv_rows=settings.context * settings.streams_max,
+            states=settings.streams_max,
+            batch_invariant=setup.invariant,
+            weight_bytes=self._weight_bytes(),
+            libraries=libraries(setup.device),
+        )
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the own tensors and make the slots and the tables."""
+        if self._loaded is not None:
+            return
+        if self._settings.threads is not None:
+            torch.set_num_threads(self._settings.threads)
+        total = self._weight_bytes()
+        reader = StageReader(self._checkpoint, self._setup, self._float32, total, progress)
+        with torch.no_grad():
+            model = Model.read(
+                self._family, self._module, self._span, reader, self._setup, lead=self._lead
+            )
+        self._loaded = model, Streams(self._settings.streams_max)
+
+    def warm(self) -> None:
+        """Run one row and one chunk through the layers; nothing of it stays."""
+        model, streams = self._ready()
+        if streams.free == 0:
+            return
+        settings = self._settings
+        slot = streams.open(_WARM_STREAM)
+        chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
+        with torch.inference_mode():
+            for count in (1, chunk):
+                for slots in model.slots:
+                    slots.clear(slot)
+                batch = Batch.of([Piece(slot, 0, 0, count)], self._setup)
+                model.run(self._new_rows(batch.rows), batch)
+            for slots in model.slots:
+                slots.clear(slot)
+            if self._lead:
+                model.head(self._new_rows(1))
+        streams.close(_WARM_STREAM)
+
+    def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
+        """Turn a round's rows into rows; see the seam."""
+        _, checked = self._check(plan)
+        source = self._rows(rows_in, checked.rows, "rows_in")
+        target = self._rows(rows_out, checked.rows, "rows_out")
+
+        def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
+            # Memory of the batch's own: layers may write to it, and where the rows lay in the
+            # round and in the caller's buffer cannot change a bit.
+            rows = self._new_rows(batch.rows)
+            rows[: part.end - part.begin] = source[part.begin : part.end]
+            return rows
+
+        self._compute(checked, put, target)
+
+    def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
+        """Embed a round's token ids and run the own layers; lead only."""
+        model, checked = self._check(plan, lead=True)
+        self._check_ids(token_ids, checked.rows)
+        target = self._rows(rows_out, checked.rows, "rows_out")
+        ids = torch.from_numpy(token_ids.copy()).to(self._setup.device)
+
+        def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
+            return model.embed(ids[part.begin : part.end], batch)
+
+        self._compute(checked, put, target)
+
+    def run_head(self, rows_in: Bytes, rows: int) -> npt.NDArray[np.float32]:
+        """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
+        model, _ = self._ready()
+        self._check_lead()
+        most = self._settings.rows_max
+        if not 0 <= rows <= most:
+            raise refuse("too_many_rows", f"at most {most} rows for the head", rows)
+        source = self._rows(rows_in, rows, "rows_in")
+        if rows == 0:
+            return np.zeros((0, self._family.vocab), dtype=np.float32)
+        with torch.inference_mode():
+            own = self._new_rows(rows)
+            own.copy_(source)
+            logits: npt.NDArray[np.float32] = model.head(own).cpu().numpy()
+        return logits
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` positions."""
+        model, streams = self._ready()
+        held = streams.position(stream)
+        if not 0 <= position <= held:
+            expected = f"a position of 0 to {held}"
+            raise refuse("wrong_position", expected, position, stream)
+        self._check_cut(model, streams.slot(stream), held, position, stream)
+        self._cut(model, streams.slot(stream), held, position)
+        streams.move(stream, position)
+
+    def save(self, stream: int) -> bytes:
+        """Return the stream's state of the own layers (saved_state.py has the format)."""
+        model, streams = self._ready()
+        position = streams.position(stream)
+        return encode_state(self._state_format(), position, streams.slot(stream), model.slots)
+
+    def restore(self, stream: int, state: bytes) -> None:
+        """Open ``stream`` with a state that ``save`` of an equal stage made."""
+        model, streams = self._ready()
+        if stream in streams.positions:
+            raise refuse("stream_reused", "a stream that is not open", "an open one", stream)
+        if streams.free == 0:
+            most = self._settings.streams_max
+            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        position, layers = parse_state(self._state_format(), state, model.slots)
+        slot = streams.open(stream)
+        for slots, parts in zip(model.slots, layers, strict=True):
+            slots.clear(slot)
+            slots.restore(slot, position, parts)
+        streams.move(stream, position)
+
+    def close(self) -> None:
+        """Drop weights and slots; calling it again does nothing."""
+        self._loaded = None
+        self._broken = True
+
+    def _check(self, plan: PlanLike, *, lead: bool = False) -> tuple[Model, Round]:
+        """Check a plan against the streams, and every cut back against every layer."""
+        model, streams = self._ready()
+        if lead:
+            self._check_lead()
+        positions = streams.positions
+        checked = check_round(plan, positions, streams.free, self._settings)
+        for entry in checked.entries:
+            held = positions.get(entry.stream, 0)
+            if entry.op == CONTINUE and entry.first < held:
+                slot = streams.slot(entry.stream)
+                self._check_cut(model, slot, held, entry.first, entry.stream)
+        return model, checked
+
+    def _check_cut(self, model: Model, slot: int, held: int, position: int, stream: int) -> None:
+        """Refuse a cut back that a layer cannot make."""
+        for index, slots in enumerate(model.slots):
+            if position < held and not slots.can_cut(slot, held, position):
+                layer = self._span[0] + index
+                raise refuse(
+                    "unsupported_op",
+                    f"a position that layer {layer} can go back to from {held}",
+                    position,
+                    stream,
+                )
+
+    def _cut(self, model: Model, slot: int, held: int, position: int) -> None:
+        """Cut every layer's slot back."""
+        if position < held:
+            with torch.inference_mode():
+                for slots in model.slots:
+                    slots.cut(slot, held, position)
+
+    def _compute(self, checked: Round, put: Put, target: torch.Tensor) -> None:
+        """Apply a checked round. From here on only a fault of the machine can stop it."""
+        model, streams = self._ready()
+        self._broken = True
+        with torch.inference_mode():
+            self._apply(checked, model, streams)
+            for part in checked.batches:
+                pieces = [
+                    Piece(streams.slot(share.stream), share.first, share.begin, share.end)
+                    for share in part.shares
+                ]
+                batch = Batch.of(pieces, self._setup)
+                rows = model.run(put(part, batch), batch)
+                target[part.begin : part.end] = rows[: part.end - part.begin]
+        for entry in checked.entries:
+            if entry.op in (OPEN, CONTINUE):
+                streams.move(entry.stream, entry.last)
+        self._broken = False
+
+    def _apply(self, checked: Round, model: Model, streams: Streams) -> None:
+        """Open, cut and close in order."""
+        for entry in checked.entries:
+            if entry.op == OPEN:
+                slot = streams.open(entry.stream)
+                for slots in model.slots:
+                    slots.clear(slot)
+            elif entry.op == CONTINUE:
+                held = streams.position(entry.stream)
+                self._cut(model, streams.slot(entry.stream), held, entry.first)
+            else:
+                streams.close(entry.stream)
+
+    def _new_rows(self, count: int) -> torch.Tensor:
+        """Return rows of zeros on the device."""
+        shape = (count, self._family.row_width * self._family.planes)
+        return torch.zeros(shape, dtype=self._setup.dtype, device=self._setup.device)
+
+    def _weight_bytes(self) -> int:
+        """Return the bytes of the own tensors as held."""
+        shapes = self._family.own_tensors(*self._span, self._lead)
+        return held_bytes(shapes, self._setup.dtype, self._float32)
+
+    def _state_format(self) -> StateFormat:
+        """Return what saved states must agree with; the checkpoint remembers its digest."""
+        facts = (self._checkpoint.content_digest(), self._setup.dtype, self._setup.kv_dtype)
+        return StateFormat.of(self._family, self._span, self._settings.context, facts)
+
+    def _ready(self) -> tuple[Model, Streams]:
+        """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
+        if self._loaded is None or self._broken:
+            raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+        return self._loaded
+
+    def _check_lead(self) -> None:
+        """Refuse to embed or to make logits on a follower."""
+        if not self._lead:
+            raise refuse("engine_role", "the lead's engine", "a follower's")
+
+    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
+        """Refuse ids of another shape or type, or outside the vocabulary."""
+        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+            got = f"{token_ids.dtype} {list(token_ids.shape)}"
+            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
+        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
+        if outside.any():
+            worst = int(token_ids[outside][0])
+            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
+
+    def _rows(self, buffer: Bytes, rows: int, name: str) -> torch.Tensor:
+        """See a rows buffer as ``[rows, width]`` of the row dtype, without a copy."""
+        width = self._family.row_width * self._family.planes
+        expected = rows * width * self._setup.dtype.itemsize
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
+            got = f"{buffer.dtype} {list(buffer.shape)}"
+            raise refuse("rows_size", f"{name} as uint8 [{expected}]", got)
+        writable = buffer.flags.writeable
+        if not buffer.flags.c_contiguous or (name == "rows_out" and not writable):
+            raise refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        # torch wraps no memory that it may not write to.
+        seen = torch.from_numpy(buffer if writable else buffer.copy())
+        return seen.view(self._setup.dtype).view(rows, width)
+
+
+# No plan can name it: ids on the wire are unsigned.
+_WARM_STREAM = -1
