@@ -82,15 +82,15 @@ class Attention:
         shape = self._shape
         heads = functional.linear(rows, self._qkv, self._qkv_bias)
         heads = heads.view(len(rows), -1, shape.head_width)
-        turned, values = heads.split((shape.heads + shape.kv_heads, shape.kv_heads), dim=1)
-        queries, keys = turned.split((shape.heads, shape.kv_heads), dim=1)
+        both = shape.heads + shape.kv_heads
+        turned, values = heads[:, :both], heads[:, both:]
         if self._norms is not None:
+            queries, keys = turned[:, : shape.heads], turned[:, shape.heads :]
             turned = torch.cat((self._norms[0](queries), self._norms[1](keys)), dim=1)
         if self._rope is not None:
             turned = self._rope.turn(turned, batch)
-        queries, keys = turned.split((shape.heads, shape.kv_heads), dim=1)
-        slots.put(keys, values, batch)
-        attended = self._attend(queries, batch, slots)
+        slots.put(turned[:, shape.heads :], values, batch)
+        attended = self._attend(turned[:, : shape.heads], batch, slots)
         return functional.linear(attended, self._out, self._out_bias)
 
 

@@ -5,7 +5,7 @@ A family's file puts its parts in; what is no such layer is in the family's own 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stagelink_torch.attention import Attention, AttentionShape
 from stagelink_torch.mlp import GatedMlp
@@ -14,12 +14,10 @@ from stagelink_torch.rope import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     import torch
 
     from stagelink.engine import Family
-    from stagelink_torch.kv import KvSlots
     from stagelink_torch.layer import Batch, LayerSlots, Setup, Weights
 
 
@@ -31,13 +29,25 @@ class FeedForward(Protocol):
         ...
 
 
+class Mixer(Protocol):
+    """What mixes a stream's rows: an ``Attention``, or what a family has in its place."""
+
+    def make_slots(self) -> LayerSlots:
+        """Allocate what it keeps of every stream."""
+        ...
+
+    def __call__(self, rows: torch.Tensor, batch: Batch, slots: Any, /) -> torch.Tensor:
+        """Return the change ``[rows, width]``; ``slots`` are of its own ``make_slots``."""
+        ...
+
+
 class DecoderLayer:
     """``x + attention(norm(x))``, then ``x + feed_forward(norm(x))``."""
 
     def __init__(
         self,
         norms: tuple[RmsNorm, RmsNorm],
-        attention: Attention,
+        attention: Mixer,
         feed_forward: FeedForward,
     ) -> None:
         """Take the parts; ``norms`` in the order of their use."""
@@ -45,14 +55,14 @@ class DecoderLayer:
         self._attention = attention
         self._feed_forward = feed_forward
 
-    def make_slots(self) -> KvSlots:
-        """Allocate the layer's KV."""
+    def make_slots(self) -> LayerSlots:
+        """Allocate what the layer keeps of every stream."""
         return self._attention.make_slots()
 
     def forward(self, rows: torch.Tensor, batch: Batch, slots: LayerSlots) -> torch.Tensor:
         """Return the rows after this layer."""
         used = batch.pieces[-1].end
-        rows += self._attention(self._norms[0](rows), batch, slots)  # type: ignore[arg-type]
+        rows += self._attention(self._norms[0](rows), batch, slots)
         rows += self._feed_forward(self._norms[1](rows), used)
         return rows
 

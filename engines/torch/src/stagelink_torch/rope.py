@@ -133,8 +133,9 @@ def _yarn(
     scale = parameters.get("attention_factor")
     if scale is None:
         top, bottom = parameters.get("mscale"), parameters.get("mscale_all_dim")
-        both = top and bottom
-        scale = yarn_scale(factor, top) / yarn_scale(factor, bottom) if both else yarn_scale(factor)
+        scale = yarn_scale(factor)
+        if top and bottom:
+            scale = yarn_scale(factor, top) / yarn_scale(factor, bottom)
 
     def pair_of(turns: float) -> float:
         """Return the pair, as a real number, that turns this often within the known context."""
