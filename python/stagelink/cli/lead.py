@@ -53,9 +53,9 @@ def do_task(
             result = _generate(running, task, prompt, interrupts)
             interrupted = interrupts.came
         result["stages"] = [report.as_json() for report in running.reports()]
+        result["placement"] = placement_of(running)
     if interrupted:
         raise KeyboardInterrupt
-    result["placement"] = _placement(stage)
     result["sampling"] = task.sampling.as_json()
     result["load_ms"] = load_ms
     return result
@@ -83,10 +83,11 @@ def _generate(
     return done.as_json()
 
 
-def _placement(stage: Stage) -> dict[str, Any]:
+def placement_of(running: RunningLead) -> dict[str, Any]:
+    """Return the placement as `--json` shows it."""
     return {
-        "id": stage.fingerprint.placement_id,
-        "ranges": [[first, end] for first, end in stage.ranges],
+        "id": running.placement_id,
+        "ranges": [[first, end] for first, end in running.stage.ranges],
     }
 
 

@@ -13,6 +13,7 @@ from stagelink.errors import DeadlineError
 from stagelink.node.alone import AloneRing
 from stagelink.node.follow import follow
 from stagelink.node.lead import Lead
+from stagelink.node.placement_id import placement_id
 from stagelink.node.report import StageReport
 from stagelink.node.rows import BoundaryRows
 from stagelink.placement.ranges import format_ranges
@@ -33,6 +34,13 @@ class RunningLead:
     lead: Lead
     stage: Stage
     ring: Ring | AloneRing
+
+    @property
+    def placement_id(self) -> str:
+        """Names this placement and every stage's engine, device and libraries, for people."""
+        reports = self.reports()
+        computes = [(report.engine or "", report.device or "") for report in reports]
+        return placement_id(self.stage.fingerprint, computes)
 
     def reports(self) -> list[StageReport]:
         """Return what rank 0 knows of every stage; a follower's own loop is only known to it."""
@@ -82,6 +90,7 @@ def run_lead(
             decode=decode,
             busy_seconds=0.0 if link is None else link.busy_seconds,
             digest_logits=digest_logits,
+            needs_token_ids=stage.family.needs_token_ids,
         )
         yield RunningLead(lead, stage, ring)
 
@@ -110,12 +119,15 @@ def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
     listener = Listener(link.listen)
     watch.listening(stage, listener.address)
     try:
-        return Ring.join(link, listener, stage.description(), stage.fingerprint.digests)
+        ring = Ring.join(link, listener, stage.description(), stage.fingerprint.digests)
     except DeadlineError as error:
         is_by_hand = link.launch_id is None
         if stage.rank == 0 and is_by_hand and error.reason == "never_joined":
             error.args = (f"{error}; {_what_to_run(stage, listener.address)}",)
         raise
+    if ring.strangers:
+        watch.turned_away(ring.strangers)
+    return ring
 
 
 def _load(stage: Stage, ring: Ring, link: LinkConfig, watch: Watch) -> None:
@@ -145,6 +157,7 @@ def _told(member: dict[str, Any], ready: dict[str, int]) -> StageReport:
         first=member["first"],
         end=member["end"],
         engine=member.get("backend"),
+        device=member.get("device"),
         tensor_bytes_held=ready.get("bytes_held"),
         tensor_bytes_read=ready.get("bytes_read"),
         load_ms=ready.get("load_ms"),
