@@ -42,6 +42,7 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// A link whose handshake is made; `buffers` are the credits to start with.
     pub(crate) fn new(linked: LinkedSocket, buffers: u16) -> Self {
+        linked.socket.outwait_busy_reader();
         Self {
             scratch: scratch(linked.seals.as_ref()),
             checksums: linked.rules.checksums,

@@ -83,6 +83,17 @@ impl Socket {
         let _ = self.raw.shutdown(std::net::Shutdown::Both);
     }
 
+    /// Let sent bytes wait for a reader however long it computes before it takes them.
+    ///
+    /// The kernel counts a closed window as no answer, so its own limit would end the link of a
+    /// stage that is busy for long with rounds waiting before its door. That a boundary carries
+    /// nothing is the lead's to judge (`stuck`).
+    pub(crate) fn outwait_busy_reader(&self) {
+        // Without it a busy reader is only waited for less long.
+        #[cfg(target_os = "linux")]
+        let _ = SockRef::from(&self.raw).set_tcp_user_timeout(None);
+    }
+
     fn with_options(raw: RawSocket) -> io::Result<Self> {
         raw.set_nonblocking(true)?;
         raw.set_tcp_nodelay(true)?;
@@ -193,3 +204,18 @@ pub(crate) fn is_ready(fd: &PollFd<'_>) -> bool {
 pub(crate) const READ: PollFlags = PollFlags::IN;
 /// Wait for room.
 pub(crate) const WRITE: PollFlags = PollFlags::OUT;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_link_that_waits_for_a_busy_reader_has_no_limit_of_the_kernel() {
+        let raw = new_raw(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let socket = Socket::with_options(raw).unwrap();
+        let limit = |socket: &Socket| SockRef::from(&socket.raw).tcp_user_timeout().unwrap();
+        assert_eq!(limit(&socket), Some(USER_TIMEOUT));
+        socket.outwait_busy_reader();
+        assert_eq!(limit(&socket), None);
+    }
+}

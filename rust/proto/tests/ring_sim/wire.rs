@@ -8,7 +8,8 @@ use stagelink_proto::hello::Link;
 use crate::draw::Draw;
 use crate::options::LinkOptions;
 
-/// How long a kernel lets bytes lie that the other end does not take, its window closed or not.
+/// How long bytes may lie that the other end does not take, its window closed or not: the kernel's
+/// limit on a control link; on a boundary it stands for the lead's verdict that nothing is carried.
 pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A control link's kernel takes all that a frozen peer leaves unread until it counts as dead.
 const CONTROL_BYTES: usize = 1 << 16;
