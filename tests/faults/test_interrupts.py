@@ -118,3 +118,15 @@ def _until_asleep(rank: Rank) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"rank {rank.rank} never rests")
+
+
+def test_a_follower_that_is_interrupted_while_the_ring_comes_together_is_named(
+    key_file: str,
+) -> None:
+    with StubRing(key_file, absent=(2,)) as ring:
+        Stranger(address_of(ring.addresses[1])).leave_at_once()
+        _until_asleep(ring.ranks[1])
+        ring.ranks[1].send(signal.SIGINT)
+        told = ring.ranks[0].next("error")
+    assert (told["reason"], told["rank"]) == ("interrupted", 1)
+    assert "rank 1" in told["text"]

@@ -20,7 +20,7 @@ use crate::boot::{Boot, member_of, own_fault};
 use crate::control::{Shared, spawn};
 use crate::control_link::Reading;
 use crate::deadline::Deadline;
-use crate::error::LinkError;
+use crate::error::{Kind, LinkError};
 use crate::key_file::read_key_file;
 use crate::listen::Listener;
 use crate::ring::{Ring, Terms};
@@ -99,7 +99,14 @@ impl Ring {
                 boot.follow(settings.listener, lead, launch_id)
             }
         };
-        let agreed = agreed.inspect_err(|_| {
+        let agreed = agreed.inspect_err(|error| {
+            if error.kind == Kind::Interrupted {
+                // Who is linked already would only see a lost connection.
+                shared.fail(
+                    Refusal::Interrupted,
+                    "interrupted while the ring came together",
+                );
+            }
             // The thread tells the fate, if there is one, before it ends.
             shared.stop();
             shared
