@@ -10,8 +10,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stagelink.checkpoint.families.base import Family, LayerState
+from stagelink.checkpoint.families.deepseek_v2 import DeepseekV2Family
+from stagelink.checkpoint.families.deepseek_v3 import DeepseekV3Family
+from stagelink.checkpoint.families.gemma3 import Gemma3Family
+from stagelink.checkpoint.families.gpt_oss import GptOssFamily
 from stagelink.checkpoint.families.llama import LlamaFamily
+from stagelink.checkpoint.families.mixtral import MixtralFamily
+from stagelink.checkpoint.families.qwen3_5 import Qwen35Family, Qwen35MoeFamily
+from stagelink.checkpoint.families.qwen3_moe import Qwen3MoeFamily
+from stagelink.checkpoint.families.qwen3_next import Qwen3NextFamily
 from stagelink.checkpoint.families.registry import read_family
+from stagelink.checkpoint.families.smollm3 import SmolLm3Family
 from stagelink.checkpoint.families.wide import WideFamily
 from stagelink.checkpoint.gguf_source import GgufSource
 from stagelink.checkpoint.gguf_walk import GgufTensor
@@ -37,16 +46,26 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "ConfigError",
+    "DeepseekV2Family",
+    "DeepseekV3Family",
     "EngineDescription",
     "EngineError",
     "EngineSettings",
     "Family",
+    "Gemma3Family",
     "GgufSource",
     "GgufTensor",
+    "GptOssFamily",
     "LayerState",
     "LlamaFamily",
+    "MixtralFamily",
     "PlanLike",
+    "Qwen3MoeFamily",
+    "Qwen3NextFamily",
+    "Qwen35Family",
+    "Qwen35MoeFamily",
     "Rope",
+    "SmolLm3Family",
     "StageEngine",
     "TensorInfo",
     "WideFamily",

@@ -1,7 +1,7 @@
 """Which fields of a config.json cannot change what a stage computes, and which must have one value.
 
-It is data only; ``family.py`` applies it. A field that is in no table here and is not read there is
-refused by name.
+It is data only; ``families/`` applies it. A field that is in no table here and that the family does
+not read is refused by name.
 """
 
 from __future__ import annotations
@@ -9,9 +9,19 @@ from __future__ import annotations
 from typing import Final
 
 ARCHITECTURES: Final = {
+    "deepseek_v2": ("DeepseekV2ForCausalLM",),
+    "deepseek_v3": ("DeepseekV3ForCausalLM",),
+    "gemma3_text": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    "gpt_oss": ("GptOssForCausalLM",),
     "llama": ("LlamaForCausalLM",),
+    "mixtral": ("MixtralForCausalLM",),
     "qwen2": ("Qwen2ForCausalLM",),
     "qwen3": ("Qwen3ForCausalLM",),
+    "qwen3_5_moe_text": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+    "qwen3_5_text": ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+    "qwen3_moe": ("Qwen3MoeForCausalLM",),
+    "qwen3_next": ("Qwen3NextForCausalLM",),
+    "smollm3": ("SmolLM3ForCausalLM",),
 }
 
 # Names, training and generation settings, and what transformers writes for its own use.
@@ -23,9 +33,12 @@ HARMLESS: Final = (
     "architectures",
     "attention_dropout",
     "attn_implementation",
+    "auto_map",
+    "aux_loss_alpha",
     "bad_words_ids",
     "begin_suppress_tokens",
     "bos_token_id",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "classifier_dropout",
     "cross_attention_hidden_size",
@@ -36,6 +49,7 @@ HARMLESS: Final = (
     "early_stopping",
     "embd_pdrop",
     "encoder_no_repeat_ngram_size",
+    "ep_size",
     "eos_token_id",
     "exponential_decay_length_penalty",
     "finetuning_task",
@@ -57,6 +71,7 @@ HARMLESS: Final = (
     "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "output_scores",
     "pad_token_id",
     "prefix",
@@ -66,7 +81,10 @@ HARMLESS: Final = (
     "resid_pdrop",
     "return_dict",
     "return_dict_in_generate",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
     "sep_token_id",
+    "seq_aux",
     "suppress_tokens",
     "task_specific_params",
     "temperature",

@@ -37,6 +37,10 @@ class Fields:
         """Take a value of any type."""
         return self._values.pop(key, default)
 
+    def fill(self, defaults: Mapping[str, Any]) -> None:
+        """Set keys that the config leaves out to what its family means by that."""
+        self._values = {**defaults, **self._values}
+
     def left(self) -> dict[str, Any]:
         """Return a copy of what is set and not taken yet."""
         return dict(self._values)

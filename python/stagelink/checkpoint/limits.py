@@ -38,6 +38,7 @@ GGUF_ALIGNMENT_MAX: Final = 64 * KIB
 
 # The model's own numbers.
 LAYERS_MAX: Final = 4096
+EXPERTS_MAX: Final = 4096
 WIDTH_MAX: Final = 1 << 20
 VOCAB_MAX: Final = 1 << 24
 CONTEXT_MAX: Final = 1 << 30

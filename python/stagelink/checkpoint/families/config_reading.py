@@ -6,17 +6,20 @@ It knows no family: which fields there are, and their defaults, is in each famil
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.checkpoint import config_fields
-from stagelink.checkpoint.limits import CONTEXT_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX
+from stagelink.checkpoint.limits import CONTEXT_MAX, EXPERTS_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stagelink.checkpoint.fields import Fields
 
-ATTENTION_KINDS = {
+_NOTHING: Final[Mapping[str, tuple[object, ...]]] = MappingProxyType({})
+
+ATTENTION_KINDS: Final = {
     "full_attention": "full",
     "sliding_attention": "sliding",
     "linear_attention": "linear",
@@ -99,6 +102,34 @@ def take_heads(
     }
 
 
+def take_expert_counts(fields: Fields, config: dict[str, Any], key: str) -> None:
+    """Take the routed experts and how many of them a row uses; ``key`` is the family's name.
+
+    transformers 5 writes ``num_local_experts`` where older files say ``num_experts``.
+    """
+    said = [name for name in (key, "num_experts", "num_local_experts") if fields.has(name)]
+    counts = {name: fields.count(name, EXPERTS_MAX) for name in dict.fromkeys(said)}
+    if not counts or len(set(counts.values())) > 1:
+        raise fields.refusal(key, "a number of experts, the same in each field", counts or None)
+    config[key] = next(iter(counts.values()))
+    config["num_experts_per_tok"] = fields.count("num_experts_per_tok", config[key])
+
+
+def take_sparse_layers(fields: Fields, config: dict[str, Any]) -> None:
+    """Take which layers have no experts, by absolute number: the Qwen families' two fields."""
+    layers = config["num_hidden_layers"]
+    dense = fields.raw("mlp_only_layers", [])
+    if not isinstance(dense, list) or any(type(n) is not int or n < 0 for n in dense):
+        raise fields.refusal("mlp_only_layers", "a list of layers", dense)
+    config["mlp_only_layers"] = sorted(set(dense))
+    config["decoder_sparse_step"] = fields.count("decoder_sparse_step", layers, 1)
+
+
+def has_experts(config: Mapping[str, Any], n: int) -> bool:
+    """Say whether layer ``n`` of an understood Qwen config routes to experts."""
+    return n not in config["mlp_only_layers"] and (n + 1) % config["decoder_sparse_step"] == 0
+
+
 def take_layer_types(
     fields: Fields, layers: int, allowed: tuple[str, ...], default: list[str]
 ) -> list[str]:
@@ -116,11 +147,16 @@ def take_layer_types(
     return list(kinds)
 
 
-def finish(fields: Fields, fixed: Mapping[str, tuple[object, ...]] = config_fields.FIXED) -> None:
-    """Refuse a quantization, another value of a fixed field, and every field that nobody took."""
+def finish(fields: Fields, fixed: Mapping[str, tuple[object, ...]] = _NOTHING) -> None:
+    """Refuse a quantization, another value of a fixed field, and every field that nobody took.
+
+    Args:
+        fields: What is left of the config.
+        fixed: The family's own fixed fields, beside and before those of all families.
+    """
     for key in config_fields.QUANTIZATION:
         fields.only(key, reason="quantization")
-    for key, allowed in fixed.items():
+    for key, allowed in (*fixed.items(), *config_fields.FIXED.items()):
         fields.only(key, *allowed)
     fields.drop(config_fields.HARMLESS)
     fields.finish()
@@ -130,6 +166,7 @@ def common_arguments(config: Mapping[str, Any], source: Source) -> dict[str, Any
     """Return the arguments of ``Family`` that an understood config answers."""
     fields = source.fields
     bos_ids = fields.ids("bos_token_id")
+    kinds = config.get("layer_types", ["full_attention"] * config["num_hidden_layers"])
     return {
         "model_type": config["model_type"],
         "layers": config["num_hidden_layers"],
@@ -142,8 +179,5 @@ def common_arguments(config: Mapping[str, Any], source: Source) -> dict[str, Any
         "norm_epsilon": config["rms_norm_eps"],
         "config": config,
         "prefix": source.prefix,
-        "layer_kinds": tuple(
-            ATTENTION_KINDS[kind]
-            for kind in config.get("layer_types", ["full_attention"] * config["num_hidden_layers"])
-        ),
+        "layer_kinds": tuple(ATTENTION_KINDS[kind] for kind in kinds),
     }

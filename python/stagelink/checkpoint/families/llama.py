@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from stagelink.checkpoint.families.base import FULL, Family, LayerState, Shapes
 from stagelink.checkpoint.families.blocks import attention_shapes, gated_shapes, norm_shapes
 from stagelink.checkpoint.families.config_reading import (
     common_arguments,
@@ -17,10 +16,12 @@ from stagelink.checkpoint.families.config_reading import (
     take_layer_types,
     take_sizes,
 )
+from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import WIDTH_MAX
 from stagelink.checkpoint.rope import Rope, take_rope
 
 if TYPE_CHECKING:
+    from stagelink.checkpoint.families.base import Shapes
     from stagelink.checkpoint.families.config_reading import Source
     from stagelink.checkpoint.fields import Fields
 
@@ -30,22 +31,16 @@ _QWEN3_HEAD_WIDTH = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LlamaFamily(Family):
+class LlamaFamily(GroupedFamily):
     """A plain decoder: ``"llama"``, ``"qwen2"`` or ``"qwen3"``.
 
     Attributes:
-        heads: Query heads.
-        kv_heads: Key and value heads; ``heads`` is a multiple.
-        head_width: Values of one head; even.
         ffn_width: Values between gate/up and down.
         rope: How positions become angles.
         qkv_bias: Whether q, k and v projections add a bias.
         qk_norm: Whether every q and k head passes an RMSNorm before RoPE.
     """
 
-    heads: int
-    kv_heads: int
-    head_width: int
     ffn_width: int
     rope: Rope
     qkv_bias: bool
@@ -58,18 +53,13 @@ class LlamaFamily(Family):
             norm_shapes(self.width, "input_layernorm", "post_attention_layernorm")
             | attention_shapes(
                 self.width,
-                self.heads * self.head_width,
-                self.kv_heads * self.head_width,
+                self.query_values,
+                self.key_values,
                 biases=("q", "k", "v") if self.qkv_bias else (),
                 norm=self.head_width if self.qk_norm else 0,
             )
             | gated_shapes(self.width, self.ffn_width)
         )
-
-    def layer_state(self, n: int, value_bytes: int = 2) -> LayerState:
-        """Return keys and values of every position."""
-        del n
-        return LayerState(FULL, 2 * self.kv_heads * self.head_width * value_bytes)
 
 
 def read_llama(source: Source, model_type: str) -> LlamaFamily:
@@ -98,9 +88,7 @@ def read_llama(source: Source, model_type: str) -> LlamaFamily:
     finish(fields)
     return LlamaFamily(
         **common,
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        head_width=config["head_dim"],
+        **grouped_arguments(config),
         ffn_width=config["intermediate_size"],
         rope=rope,
         qkv_bias=model_type == "qwen2",

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.checkpoint import config_fields
 from stagelink.checkpoint.families.config_reading import Source
+from stagelink.checkpoint.families.deepseek_v2 import read_deepseek_v2
+from stagelink.checkpoint.families.deepseek_v3 import read_deepseek_v3
+from stagelink.checkpoint.families.gemma3 import read_gemma3
+from stagelink.checkpoint.families.gpt_oss import read_gpt_oss
 from stagelink.checkpoint.families.llama import read_llama
+from stagelink.checkpoint.families.mixtral import read_mixtral
+from stagelink.checkpoint.families.qwen3_5 import read_qwen3_5, read_qwen3_5_moe
+from stagelink.checkpoint.families.qwen3_moe import read_qwen3_moe
+from stagelink.checkpoint.families.qwen3_next import read_qwen3_next
+from stagelink.checkpoint.families.smollm3 import read_smollm3
 from stagelink.checkpoint.families.wide import read_wide
 from stagelink.checkpoint.fields import Fields
 
@@ -25,9 +34,25 @@ if TYPE_CHECKING:
 _NO_TENSORS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _READERS: Final[dict[str, Reader]] = {
+    "deepseek_v2": read_deepseek_v2,
+    "deepseek_v3": read_deepseek_v3,
+    "gemma3_text": read_gemma3,
+    "gpt_oss": read_gpt_oss,
     "llama": read_llama,
+    "mixtral": read_mixtral,
     "qwen2": read_llama,
     "qwen3": read_llama,
+    "qwen3_5_moe_text": read_qwen3_5_moe,
+    "qwen3_5_text": read_qwen3_5,
+    "qwen3_moe": read_qwen3_moe,
+    "qwen3_next": read_qwen3_next,
+    "smollm3": read_smollm3,
+}
+# Composite types whose text config need not say its own type.
+_COMPOSITES: Final = {
+    "gemma3": "gemma3_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
 }
 FAMILIES: Final = tuple(_READERS)
 
@@ -64,6 +89,9 @@ def read_family(
         prefix = _COMPOSITE_PREFIX
         inner = text.get("model_type")
         model_type = inner if isinstance(inner, str) and inner else model_type
+    # Some text-only files say the composite's type; their fields are the text config's.
+    model_type = _COMPOSITES.get(model_type, model_type)
+    prefix = _prefix(frozenset(tensors), prefix)
     values = dict(config if text is None else text)
     values.pop("model_type", None)
     values.pop("architectures", None)
@@ -76,6 +104,14 @@ def read_family(
     if not isinstance(named, list) or any(name not in allowed for name in named):
         raise outer.refusal("architectures", allowed[0], named, reason="architecture")
     return _READERS[model_type](source, model_type)
+
+
+def _prefix(names: frozenset[str], usual: str) -> str:
+    """Return where the body's tensors are, where the table says so: text-only files differ."""
+    for prefix in (usual, "model.", _COMPOSITE_PREFIX):
+        if f"{prefix}embed_tokens.weight" in names:
+            return prefix
+    return usual
 
 
 def _text_config(config: Mapping[str, Any], outer: Fields) -> dict[str, Any] | None:
