@@ -1,0 +1,271 @@
+"""A GGUF file loaded into llama.cpp, with its KV: rows in, rows or logits out, by sequence.
+
+It knows no plan and no stream; positions and sequence ids are the caller's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from stagelink_llamacpp.devices import Device
+    from stagelink_llamacpp.library import Library
+
+    Floats = npt.NDArray[np.float32]
+
+# ggml types of the KV, and llama.cpp's switches.
+KV_TYPES = {"float32": 0, "float16": 1}
+_FLASH_ATTENTION_ON = 1
+_SPLIT_NONE = 0
+_AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a context is.
+
+    Attributes:
+        positions: Of one sequence.
+        sequences: How many.
+        rows: Most rows of one call.
+        kv: ``"float16"`` or ``"float32"``.
+        threads: Compute threads.
+    """
+
+    positions: int
+    sequences: int
+    rows: int
+    kv: str
+    threads: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of the library's graph whose values cross the border, and what a row needs.
+
+    Attributes:
+        output: Its values are the rows that go out; ``None`` for logits.
+        input: Its values are overwritten with the rows that came in, where the library would
+            change them first.
+        positions_per_row: 1, or 4 where a row has several axes.
+    """
+
+    output: str | None
+    input: str | None = None
+    positions_per_row: int = 1
+
+
+class Context:
+    """One model and one context; closed once.
+
+    Attributes:
+        width: Values of a row.
+        vocab: Columns of the logits.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        path: Path,
+        device: Device,
+        shape: Shape,
+        nodes: Nodes,
+    ) -> None:
+        """Load the file.
+
+        Raises:
+            EngineError: ``load`` with what llama.cpp said.
+        """
+        self._library = library
+        self._model: Any = None
+        self._context: Any = None
+        # The library keeps these pointers: the objects live as long as the context.
+        self._output = (nodes.output or "").encode()
+        self._input = (nodes.input or "").encode()
+        self._asked = frozenset(name for name in (self._output, self._input) if name)
+        self._watch = library.api.ggml_backend_sched_eval_callback(self._take)
+        self._source = self._target = self._got = self._wanted = 0
+        self._load(path, device)
+        self._open(shape)
+        api = library.api
+        self.width = int(api.llama_model_n_embd(self._model))
+        self.vocab = int(api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model)))
+        self._batch = _Batch(library, shape.rows, nodes.positions_per_row)
+
+    @property
+    def positions_held(self) -> int:
+        """Positions that one sequence can have: llama.cpp rounds up."""
+        return int(self._library.api.llama_n_ctx_seq(self._context))
+
+    def rows(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
+        """Run rows through all layers and write those of the last one.
+
+        Args:
+            rows: ``[n, width]``, contiguous.
+            firsts: (sequence, first position, rows) of each sequence, in order of the rows.
+            out: ``[n, width]``, contiguous; it may be the same memory as ``rows``.
+
+        Raises:
+            EngineError: ``native`` where llama.cpp refuses or breaks off.
+        """
+        self._target, self._got, self._wanted = out.ctypes.data, 0, out.nbytes
+        self._decode(rows, firsts)
+        if self._got != self._wanted:
+            raise self._library.failure(f"{self._wanted} bytes of rows", _AGAIN, "native")
+
+    def logits(self, rows: Floats) -> Floats:
+        """Run rows through the head's file and return ``[n, vocab]``, memory of their own."""
+        self.forget(0)
+        self._decode(rows, [(0, 0, len(rows))])
+        found = self._library.api.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(found, (len(rows), self.vocab)).copy()
+
+    def forget(self, sequence: int, position: int = 0) -> bool:
+        """Drop what a sequence holds from ``position`` on; say whether that could be done."""
+        api = self._library.api
+        memory = api.llama_get_memory(self._context)
+        return bool(api.llama_memory_seq_rm(memory, sequence, position, -1))
+
+    def last_position(self, sequence: int) -> int:
+        """Return the last position that a sequence holds, -1 for none."""
+        api = self._library.api
+        memory = api.llama_get_memory(self._context)
+        return int(api.llama_memory_seq_pos_max(memory, sequence))
+
+    def save(self, sequence: int, flags: int = 0) -> bytes:
+        """Return a sequence's state in llama.cpp's own format."""
+        api = self._library.api
+        size = api.llama_state_seq_get_size_ext(self._context, sequence, flags)
+        data = (ctypes.c_uint8 * size)()
+        done = api.llama_state_seq_get_data_ext(self._context, data, size, sequence, flags)
+        if done != size:
+            raise self._library.failure(f"a state of {size} bytes", _AGAIN, "native")
+        return bytes(data)
+
+    def restore(self, sequence: int, state: bytes, flags: int = 0) -> None:
+        """Give a sequence a state that `save` returned."""
+        data = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        api = self._library.api
+        if api.llama_state_seq_set_data_ext(
+            self._context, data, len(state), sequence, flags
+        ) != len(state):
+            raise self._library.failure("llama.cpp to take a saved state", _AGAIN, "native")
+
+    def close(self) -> None:
+        """Free context and model; calling it again does nothing."""
+        api = self._library.api
+        if self._context is not None:
+            api.llama_free(self._context)
+        if self._model is not None:
+            api.llama_model_free(self._model)
+        self._context = self._model = None
+
+    def _load(self, path: Path, device: Device) -> None:
+        api = self._library.api
+        params = api.llama_model_default_params()
+        handles = device.handles()
+        params.devices = ctypes.cast(handles, ctypes.c_void_p)
+        params.n_gpu_layers = device.layers_there
+        params.split_mode = _SPLIT_NONE
+        self._model = api.llama_model_load_from_file(os.fsencode(path), params)
+        if not self._model:
+            self._model = None
+            raise self._library.failure(f"llama.cpp to load {path.name}", _AGAIN, "load")
+
+    def _open(self, shape: Shape) -> None:
+        api = self._library.api
+        params = api.llama_context_default_params()
+        params.n_ctx = shape.positions * shape.sequences
+        params.n_batch = params.n_ubatch = shape.rows
+        params.n_seq_max = shape.sequences
+        params.n_threads = params.n_threads_batch = shape.threads
+        params.type_k = params.type_v = KV_TYPES[shape.kv]
+        # Fixed, since it changes bits; and each sequence has cells of its own, so that what
+        # another one holds or held can change neither.
+        params.flash_attn_type = _FLASH_ATTENTION_ON
+        params.kv_unified = False
+        # A sliding window's cells are all kept: what slid out may be needed after a cut back.
+        params.swa_full = True
+        params.no_perf = True
+        if self._asked:
+            params.cb_eval = self._watch
+        self._context = api.llama_init_from_model(self._model, params)
+        if not self._context:
+            self._context = None
+            failure = self._library.failure("llama.cpp to make a context", _AGAIN, "load")
+            self.close()
+            raise failure
+
+    def _decode(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> None:
+        self._source = rows.ctypes.data
+        batch = self._batch.fill(rows, firsts)
+        result = self._library.api.llama_decode(self._context, batch)
+        if result != 0:
+            wanted = f"llama.cpp to compute {len(rows)} rows (it returned {result})"
+            raise self._library.failure(wanted, _AGAIN, "native")
+
+    def _take(self, tensor: int, ask: bool, _: object) -> bool:
+        """Answer for each node of the graph whether its values are wanted; then take them."""
+        library = self._library
+        name = library.get_name(tensor)
+        if ask:
+            return name in self._asked
+        size = library.get_bytes(tensor)
+        if name == self._input:
+            library.set_data(tensor, self._source, 0, size)
+            return True
+        if self._got + size > self._wanted:
+            return False
+        library.get_data(tensor, self._target + self._got, 0, size)
+        self._got += size
+        return True
+
+
+class _Batch:
+    """The arrays of a ``llama_batch``, made once; every row is an output."""
+
+    def __init__(self, library: Library, rows: int, positions: int) -> None:
+        api = library.api
+        self._per_row = positions
+        self._positions = np.zeros(rows * positions, np.int32)
+        self._sequences = np.zeros(rows, np.int32)
+        self._ones = np.ones(rows, np.int32)
+        # Without the flag the last layer drops the rows that nobody asked for.
+        self._outputs = np.ones(rows, np.int8)
+        pointers = self._sequences.ctypes.data + 4 * np.arange(rows, dtype=np.uint64)
+        self._pointers = pointers.astype(np.uint64)
+        self._batch = api.llama_batch()
+        kinds = dict(api.llama_batch._fields_)
+        for name, array in (
+            ("pos", self._positions),
+            ("n_seq_id", self._ones),
+            ("seq_id", self._pointers),
+            ("logits", self._outputs),
+        ):
+            setattr(self._batch, name, ctypes.cast(array.ctypes.data, kinds[name]))
+        self._float_pointer = kinds["embd"]
+
+    def fill(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> Any:
+        count, begin = len(rows), 0
+        for sequence, first, own in firsts:
+            end = begin + own
+            self._sequences[begin:end] = sequence
+            self._positions[begin:end] = np.arange(first, first + own)
+            begin = end
+        if self._per_row > 1:
+            # Text has one position on three axes; the fourth is not used.
+            self._positions[count : 2 * count] = self._positions[:count]
+            self._positions[2 * count : 3 * count] = self._positions[:count]
+            self._positions[3 * count : 4 * count] = 0
+        self._batch.n_tokens = count
+        self._batch.embd = ctypes.cast(rows.ctypes.data, self._float_pointer)
+        return self._batch

@@ -1,0 +1,273 @@
+"""LlamaCppEngine: the seam's promises kept, on top of stage files, contexts and streams.
+
+It checks and orders; the plan's rules are in rounds.py, llama.cpp is behind context.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
+from stagelink_llamacpp.library import library
+from stagelink_llamacpp.loading import Loaded, load_stage
+from stagelink_llamacpp.rounds import check_cut, check_round
+from stagelink_llamacpp.setup import read_setup
+from stagelink_llamacpp.slicing import read_slice
+from stagelink_llamacpp.state import StateFormat, encode_state, parse_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_llamacpp.context import Floats
+    from stagelink_llamacpp.head import Embedding, Head
+    from stagelink_llamacpp.rounds import Piece, Round
+
+    Bytes = npt.NDArray[np.uint8]
+
+_DTYPE = "float32"
+_ROW_ALIGNMENT = 4
+
+
+class LlamaCppEngine:
+    """Layers ``first..end`` of a GGUF file, computed by llama.cpp on its blocks as stored."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        settings: EngineSettings,
+    ) -> None:
+        """Check the range, the settings and the file's table; no weights are read before ``load``.
+
+        Raises:
+            ConfigError: ``engine_import``, ``engine_checkpoint``, ``engine_family``,
+                ``engine_range``, ``engine_cut``, or what `setup.read_setup` raises.
+            CheckpointError: The file is damaged.
+        """
+        self._library = library()
+        self._settings = settings
+        self._setup = read_setup(self._library, family, settings)
+        if not 0 <= first < end <= family.layers or (lead and first != 0):
+            at = "a range from layer 0" if lead else "a range of layers"
+            raise ConfigError(
+                f"llamacpp engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
+                "change --layers",
+                reason="engine_range",
+            )
+        self._checkpoint = checkpoint
+        self._slice = read_slice(checkpoint, first, end, lead=lead)
+        self._first, self._end, self._lead = first, end, lead
+        self._loaded: Loaded | None = None
+        self._broken = False
+
+    def describe(self) -> EngineDescription:
+        """Say what this stage is and will hold."""
+        settings, setup = self._settings, self._setup
+        return EngineDescription(
+            backend=f"llamacpp-{setup.device.kind}",
+            device=setup.device.name,
+            row_dtype=_DTYPE,
+            kv_dtype=setup.kv,
+            width=self._slice.width,
+            planes=1,
+            kv_rows=settings.context * settings.streams_max,
+            states=settings.streams_max,
+            batch_invariant=False,
+            weight_bytes=self._slice.own_bytes,
+            libraries=", ".join(
+                (
+                    self._library.versions,
+                    "flash attention",
+                    f"{setup.kv} KV",
+                    f"{setup.threads} threads",
+                    " ".join(self._library.features),
+                )
+            ),
+        )
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Slice the own tensors out of the file, where no earlier start did, and load them."""
+        if self._loaded is None:
+            self._loaded = load_stage(
+                self._library,
+                self._checkpoint,
+                self._slice,
+                (self._setup, self._settings),
+                progress,
+            )
+
+    def warm(self) -> None:
+        """Run one row and one chunk through the layers; nothing of it stays."""
+        loaded, settings = self._ready(), self._settings
+        free = loaded.streams.free()
+        if not free:
+            return
+        slot = free[0]
+        for count in (1, min(settings.chunk_rows, settings.rows_max, settings.context)):
+            rows = np.zeros((count, self._slice.width), np.float32)
+            loaded.context.rows(rows, [(slot, 0, count)], rows)
+            loaded.context.forget(slot)
+        if loaded.head is not None:
+            loaded.head.logits(np.zeros((1, self._slice.width), np.float32))
+
+    def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
+        """Turn a round's rows into rows; see the seam."""
+        loaded = self._ready()
+        checked = self._check(loaded, plan)
+        source = self._rows(rows_in, checked.rows, "rows_in")
+        target = self._rows(rows_out, checked.rows, "rows_out")
+        self._compute(loaded, checked, source, target)
+
+    def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
+        """Embed a round's token ids and run the own layers; lead only."""
+        loaded = self._ready()
+        embedding, _ = self._ends(loaded)
+        checked = self._check(loaded, plan)
+        self._check_ids(token_ids, checked.rows)
+        target = self._rows(rows_out, checked.rows, "rows_out")
+        embedding.rows(token_ids, target)
+        self._compute(loaded, checked, target, target)
+
+    def run_head(self, rows_in: Bytes, rows: int) -> Floats:
+        """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
+        loaded = self._ready()
+        _, head = self._ends(loaded)
+        most = self._settings.rows_max
+        if not 0 <= rows <= most:
+            raise _refuse("too_many_rows", f"at most {most} rows for the head", str(rows))
+        return head.logits(self._rows(rows_in, rows, "rows_in"))
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` positions."""
+        streams = self._ready().streams
+        check_cut(streams.one(stream), position, stream)
+        self._broken = True
+        streams.cut(stream, position)
+        self._broken = False
+
+    def save(self, stream: int) -> bytes:
+        """Return the stream's state of the own layers (state.py has the format)."""
+        loaded = self._ready()
+        own = loaded.streams.one(stream)
+        body = loaded.context.save(own.slot) if own.position else b""
+        return encode_state(self._state_format(), own.position, body)
+
+    def restore(self, stream: int, state: bytes) -> None:
+        """Open ``stream`` with a state that ``save`` of an equal stage made."""
+        loaded = self._ready()
+        if stream in loaded.streams.held():
+            raise _refuse("stream_reused", f"stream {stream} not to be open", "an open one")
+        free = loaded.streams.free()
+        if not free:
+            most = self._settings.streams_max
+            raise _refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        position, body = parse_state(self._state_format(), state)
+        if position:
+            try:
+                loaded.context.restore(free[0], body)
+            except EngineError:
+                loaded.context.forget(free[0])
+                raise
+        loaded.streams.place(stream, free[0], position)
+
+    def close(self) -> None:
+        """Free weights and KV; calling it again does nothing."""
+        if self._loaded is not None:
+            self._loaded.close()
+        self._loaded = None
+        self._broken = True
+
+    def _check(self, loaded: Loaded, plan: PlanLike) -> Round:
+        streams = loaded.streams
+        return check_round(plan, streams.held(), streams.free(), self._settings)
+
+    def _compute(self, loaded: Loaded, checked: Round, source: Floats, target: Floats) -> None:
+        """Apply a checked round. From here on only a fault of the machine can stop it."""
+        streams = loaded.streams
+        self._broken = True
+        for entry in checked.entries:
+            if entry.op == OPEN:
+                streams.open(entry.stream, entry.slot)
+            elif entry.op == CONTINUE:
+                streams.cut(entry.stream, entry.first)
+            else:
+                streams.close(entry.stream)
+            if entry.op in (OPEN, CONTINUE):
+                streams.remember(entry.stream, source[entry.begin : entry.end])
+        for call in checked.calls:
+            _run_call(loaded, call, source, target)
+        for entry in checked.entries:
+            if entry.op in (OPEN, CONTINUE):
+                streams.move(entry.stream, entry.first + entry.end - entry.begin)
+        self._broken = False
+
+    def _state_format(self) -> StateFormat:
+        """Return what saved states must agree with; the checkpoint remembers its digest."""
+        content = self._checkpoint.content_digest()
+        facts = f"{self._library.versions} {self._setup.kv}"
+        return StateFormat.of(self._first, self._end, self._settings.context, content, facts)
+
+    def _ready(self) -> Loaded:
+        """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
+        if self._loaded is None or self._broken:
+            raise _refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+        return self._loaded
+
+    def _ends(self, loaded: Loaded) -> tuple[Embedding, Head]:
+        """Return embedding and head; refuse to embed or to make logits on a follower."""
+        if loaded.embedding is None or loaded.head is None:
+            raise _refuse("engine_role", "the lead's engine", "a follower's")
+        return loaded.embedding, loaded.head
+
+    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
+        """Refuse ids of another shape or type, or outside the vocabulary."""
+        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+            got = f"{token_ids.dtype} {list(token_ids.shape)}"
+            raise _refuse("rows_size", f"int64 token ids [{rows}]", got)
+        outside = (token_ids < 0) | (token_ids >= self._slice.vocab)
+        if outside.any():
+            worst = int(token_ids[outside][0])
+            raise _refuse("token_id", f"token ids of 0 to {self._slice.vocab - 1}", str(worst))
+
+    def _rows(self, buffer: Bytes, rows: int, name: str) -> Floats:
+        """See a rows buffer as float32 ``[rows, width]``; refuse another size or type."""
+        width = self._slice.width
+        expected = rows * width * np.dtype(_DTYPE).itemsize
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
+            got = f"{buffer.dtype} {list(buffer.shape)}"
+            raise _refuse("rows_size", f"{name} as uint8 [{expected}]", got)
+        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
+            raise _refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        if rows and buffer.ctypes.data % _ROW_ALIGNMENT:
+            raise _refuse("rows_buffer", f"{name} aligned to {_ROW_ALIGNMENT} bytes", "an odd one")
+        return buffer.view("<f4").reshape(rows, width)
+
+
+def _run_call(loaded: Loaded, call: tuple[Piece, ...], source: Floats, target: Floats) -> None:
+    """Run one call's rows; those of several pieces are gathered in order of their slots."""
+    firsts = [(piece.slot, piece.first, piece.end - piece.begin) for piece in call]
+    begin, count = call[0].begin, sum(rows for _, _, rows in firsts)
+    if all(one.end == other.begin for one, other in itertools.pairwise(call)):
+        end = begin + count
+        loaded.context.rows(source[begin:end], firsts, target[begin:end])
+        return
+    order = np.concatenate([np.arange(piece.begin, piece.end) for piece in call])
+    rows = source[order]
+    loaded.context.rows(rows, firsts, rows)
+    target[order] = rows
+
+
+def _refuse(reason: str, expected: str, got: str) -> EngineError:
+    """Build the error of one broken promise of the caller."""
+    text = f"llamacpp engine: expected {expected}, got {got}; no state was changed"
+    return EngineError(text, reason=reason)

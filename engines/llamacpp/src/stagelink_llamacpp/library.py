@@ -1,0 +1,105 @@
+"""llama.cpp's shared library through the ctypes layer of llama-cpp-python, and what it says.
+
+It knows no model. Nothing of llama.cpp reaches the terminal: every line goes to the debug log.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import logging
+from typing import Any
+
+from stagelink.engine import ConfigError, EngineError
+
+_LOG = logging.getLogger("stagelink.llamacpp")
+_PACKAGE = "llama-cpp-python"
+_INSTALL = 'pip install "stagelink[llamacpp]"'
+# ggml's level of an error.
+_ERROR = 3
+_LINES_KEPT = 8
+_LINE_CHARS_MAX = 300
+
+
+class Library:
+    """The native functions; one for a process, since the library's log is the process's.
+
+    Attributes:
+        api: Module ``llama_cpp.llama_cpp``: structures and llama.h.
+        get_name: ``ggml_get_name(tensor) -> bytes``.
+        get_bytes: ``ggml_nbytes(tensor) -> int``.
+        get_data: ``ggml_backend_tensor_get(tensor, target, offset, size)``.
+        set_data: ``ggml_backend_tensor_set(tensor, source, offset, size)``.
+    """
+
+    def __init__(self) -> None:
+        """Load the library and take over its log.
+
+        Raises:
+            ConfigError: ``engine_import`` where it is not installed or does not load.
+        """
+        try:
+            self.api: Any = importlib.import_module("llama_cpp.llama_cpp")
+        except (ImportError, OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"llamacpp engine: expected {_PACKAGE} to load, got {error}; run: {_INSTALL}",
+                reason="engine_import",
+            ) from None
+        native = self.api._lib  # noqa: SLF001 - the handle whose dependencies hold ggml's functions
+        self.native: Any = native
+        self.get_name = native.ggml_get_name
+        self.get_name.argtypes, self.get_name.restype = [ctypes.c_void_p], ctypes.c_char_p
+        self.get_bytes = native.ggml_nbytes
+        self.get_bytes.argtypes, self.get_bytes.restype = [ctypes.c_void_p], ctypes.c_size_t
+        self.get_data = native.ggml_backend_tensor_get
+        self.get_data.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_size_t,
+        ]
+        self.get_data.restype = None
+        self.set_data = native.ggml_backend_tensor_set
+        self.set_data.argtypes, self.set_data.restype = self.get_data.argtypes, None
+        self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+        # The library keeps the pointer: the object must live as long.
+        self._callback = self.api.llama_log_callback(self._take_line)
+        self.api.llama_log_set(self._callback, None)
+        self.api.llama_backend_init()
+
+    @property
+    def versions(self) -> str:
+        """What computes: package and library."""
+        version = self.api.llama_version().decode(errors="replace")
+        return f"llama.cpp {version}, {_PACKAGE} {importlib.metadata.version(_PACKAGE)}"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The instruction sets and options that this build uses here, sorted."""
+        told = self.api.llama_print_system_info().decode(errors="replace")
+        facts = told.replace("CPU :", "").split("|")
+        return tuple(sorted(one.split("=")[0].strip() for one in facts if one.strip()[-1:] == "1"))
+
+    def failure(self, expected: str, advice: str, reason: str) -> EngineError:
+        """Return the error of a native call that failed, with what the library last said."""
+        said = "; ".join(self._lines) or "no reason given"
+        self._lines.clear()
+        text = f"llamacpp engine: expected {expected}, got: {said}; {advice}"
+        return EngineError(" ".join(text.split()), reason=reason)
+
+    def _take_line(self, level: int, text: bytes, _: object) -> None:
+        line = text.decode(errors="replace").strip()[:_LINE_CHARS_MAX]
+        if not line:
+            return
+        _LOG.debug("%s", line)
+        if level == _ERROR:
+            self._lines.append(line)
+
+
+@functools.cache
+def library() -> Library:
+    """Return the process's library; it is loaded at the first call."""
+    return Library()

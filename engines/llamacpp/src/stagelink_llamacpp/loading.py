@@ -1,0 +1,102 @@
+"""Makes a stage's files and loads them: contexts, streams, and the lead's two ends.
+
+It decides nothing; slicing.py laid out what is in the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from stagelink_llamacpp.context import Context, Nodes, Shape
+from stagelink_llamacpp.head import Embedding, Head
+from stagelink_llamacpp.stage_file import EMBED, cached
+from stagelink_llamacpp.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from stagelink.engine import Checkpoint, EngineSettings
+    from stagelink_llamacpp.library import Library
+    from stagelink_llamacpp.setup import Setup
+    from stagelink_llamacpp.slicing import Slice
+
+_LOG = logging.getLogger("stagelink.llamacpp")
+
+
+@dataclasses.dataclass(slots=True)
+class Loaded:
+    """What a loaded stage has.
+
+    Attributes:
+        context: The own layers and their KV.
+        streams: The open streams.
+        embedding: Token ids to rows; the lead's only.
+        head: Rows to logits; the lead's only.
+    """
+
+    context: Context
+    streams: Streams
+    embedding: Embedding | None
+    head: Head | None
+
+    def close(self) -> None:
+        """Free everything."""
+        if self.embedding is not None:
+            self.embedding.close()
+        if self.head is not None:
+            self.head.close()
+        self.context.close()
+
+
+def load_stage(
+    library: Library,
+    checkpoint: Checkpoint,
+    own: Slice,
+    asked: tuple[Setup, EngineSettings],
+    progress: Callable[[int, int], None] | None,
+) -> Loaded:
+    """Slice what is not in the cache yet, and load it.
+
+    Raises:
+        CheckpointError: Reading the source, or no room for the slice.
+        EngineError: ``load`` with what llama.cpp said.
+    """
+    setup, settings = asked
+    paths = _files(checkpoint, own, progress)
+    shape = Shape(
+        settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
+    )
+    layers, rule = own.end - own.first, own.rule
+    nodes = Nodes(f"l_out-{layers - 1}", rule.rows_node, positions_per_row=rule.positions_per_row)
+    context = Context(library, paths[f"{own.first}-{own.end}"], setup.device, shape, nodes)
+    embedding = head = None
+    if own.ends is not None:
+        file = own.ends.embed
+        path = paths["embed" if "embed" in paths else "head"]
+        embedding = Embedding(path, file.offset(EMBED), own.embed, rule.embedding_scale)
+        head = Head(library, paths["head"], setup, own.ends.rule.rows_node)
+    _LOG.debug("layers %d-%d: %d bytes of weights", own.first, own.end, own.own_bytes)
+    streams = Streams(context, settings.streams_max, recurrent=own.rule.recurrent)
+    return Loaded(context, streams, embedding, head)
+
+
+def _files(
+    checkpoint: Checkpoint, own: Slice, progress: Callable[[int, int], None] | None
+) -> dict[str, Path]:
+    """Return the paths of the stage's files, made where they are not in the cache."""
+    digest = checkpoint.content_digest().hex()
+    total, before = own.own_bytes, 0
+    paths: dict[str, Path] = {}
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    for key, file in own.files.items():
+        paths[key] = cached(file, own.source, f"{digest}-{key}", tell)
+        before += file.source_bytes
+    tell(0)
+    return paths

@@ -1,0 +1,202 @@
+"""The GGUF file of one layer range, and that of the head: what is in them, and the cached copy.
+
+It decides by the architecture's rule and copies stored bytes; it dequantizes and loads nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagelink.engine import CheckpointError, locked, private_folder
+from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
+from stagelink_llamacpp.rules import VOCAB_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stagelink.engine import GgufSource
+    from stagelink_llamacpp.rules import HeadFile, Rule
+
+# Goes up when a file of the same source and range would hold other bytes.
+VERSION = 1
+EMBED, HEAD, NORM = "token_embd.weight", "output.weight", "output_norm.weight"
+_F32, _F32_BYTES = 0, 4
+_PIECE_BYTES = 1 << 20
+_LOCK_SECONDS = 3600.0
+_SPARE_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageFile:
+    """A file to be: its head, and for each tensor of the table the source's name or zeros.
+
+    Attributes:
+        head: Bytes before the tensor data.
+        entries: The tensor table.
+        sources: Name in the source of each entry, ``None`` for zeros.
+    """
+
+    head: bytes
+    entries: tuple[Entry, ...]
+    sources: tuple[str | None, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        begin = offsets_of(self.entries)[-1]
+        return len(self.head) + aligned(begin + self.entries[-1].nbytes)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes that come from the source."""
+        named = zip(self.entries, self.sources, strict=True)
+        return sum(entry.nbytes for entry, source in named if source is not None)
+
+    def offset(self, name: str) -> int:
+        """Return where the data of tensor ``name`` begins in the file."""
+        names = [entry.name for entry in self.entries]
+        return len(self.head) + offsets_of(self.entries)[names.index(name)]
+
+
+def range_file(source: GgufSource, rule: Rule, first: int, end: int) -> StageFile:
+    """Lay out the file of layers ``first..end``: those layers renumbered, and no vocabulary."""
+    width = source.tensors[EMBED].shape[-1]
+    rows = Entry(EMBED, _F32, (VOCAB_ROWS, width), VOCAB_ROWS * width * _F32_BYTES)
+    names = {name: rule.tensor_name(name, first, end) for name in source.tensors}
+    renamed = {name: new for name, new in names.items() if new is not None}
+    return _laid_out(source, rule.metadata_for(first, end), [rows], renamed)
+
+
+def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
+    """Lay out the head's file: final norm, vocabulary, and one layer of zeros before them.
+
+    A layer whose matrices are zero leaves the residual as it is, so the rows that it is handed are
+    normed and multiplied, and nothing else.
+    """
+    zeros = [
+        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES)
+        for name, shape in rule.zeros.items()
+    ]
+    return _laid_out(source, rule.values, zeros, rule.renamed)
+
+
+def embed_file(source: GgufSource) -> StageFile:
+    """Lay out a file with the embedding alone, where the head's file has another vocabulary."""
+    return _laid_out(source, {"general.architecture": "none"}, [], {EMBED: EMBED})
+
+
+def _laid_out(
+    source: GgufSource,
+    values: Mapping[str, Any],
+    zeros: list[Entry],
+    renamed: Mapping[str, str],
+) -> StageFile:
+    own = [source.tensors[name] for name in renamed]
+    copied = [
+        Entry(new, one.kind, one.shape, one.nbytes)
+        for new, one in zip(renamed.values(), own, strict=True)
+    ]
+    entries = (*zeros, *copied)
+    head = encode_head(values, source.kinds, entries)
+    return StageFile(head, entries, (*(None for _ in zeros), *renamed))
+
+
+def cached(
+    stage: StageFile, source: GgufSource, key: str, progress: Callable[[int], None] | None = None
+) -> Path:
+    """Return the path of ``stage`` as a file in the user's cache; it is written where it is absent.
+
+    Args:
+        stage: What is in it.
+        source: Where its tensors come from.
+        key: What no other file shares: digest of the source, and the range.
+        progress: Called with the bytes of the source copied so far.
+
+    Raises:
+        ConfigError: ``cache_folder``.
+        CheckpointError: ``disk_room``, or what reading the source raises.
+        DeadlineError: ``lock_deadline``.
+    """
+    folder = private_folder("slices")
+    path = folder / f"{key}-{VERSION}.gguf"
+    if not is_whole(stage, path):
+        with locked(folder / f"{path.name}.lock", _LOCK_SECONDS, lambda: None):
+            # Who holds the lock is the only one that writes for this key: others are dead.
+            for stale in folder.glob(f"{path.name}.tmp-*"):
+                stale.unlink(missing_ok=True)
+            if not is_whole(stage, path):
+                _write(stage, source, path, progress)
+                return path
+    source.note_read(stage.source_bytes)
+    return path
+
+
+def is_whole(stage: StageFile, path: Path) -> bool:
+    """Say whether the file at ``path`` has the size and the head that it must have."""
+    try:
+        with path.open("rb") as file:
+            return (
+                os.fstat(file.fileno()).st_size == stage.size
+                and file.read(len(stage.head)) == stage.head
+            )
+    except OSError:
+        return False
+
+
+def _write(
+    stage: StageFile, source: GgufSource, path: Path, progress: Callable[[int], None] | None
+) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < stage.size + _SPARE_BYTES:
+        raise _no_room(path.parent, f"{stage.size + _SPARE_BYTES} bytes free", str(free))
+    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.tmp-", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(stage.head)
+            _write_data(stage, source, out, progress)
+            out.truncate(stage.size)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise _no_room(path.parent, f"to write {stage.size} bytes", got) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _write_data(
+    stage: StageFile, source: GgufSource, out: Any, progress: Callable[[int], None] | None
+) -> None:
+    piece = memoryview(bytearray(_PIECE_BYTES))
+    done = 0
+    begins = offsets_of(stage.entries)
+    for entry, begin, name in zip(stage.entries, begins, stage.sources, strict=True):
+        if name is None:
+            # What is never written reads as zeros, and takes no room on most disks.
+            continue
+        out.seek(len(stage.head) + begin)
+        for offset in range(0, entry.nbytes, _PIECE_BYTES):
+            view = piece[: min(_PIECE_BYTES, entry.nbytes - offset)]
+            source.read_into(name, view, offset)
+            out.write(view)
+            done += len(view)
+            if progress is not None:
+                progress(done)
+
+
+def _no_room(folder: Path, expected: str, got: str) -> CheckpointError:
+    text = (
+        f"{folder}: expected {expected}, got {got}; free some room, or set STAGELINK_CACHE to "
+        "another folder"
+    )
+    return CheckpointError(text, reason="disk_room", operation="slice checkpoint")

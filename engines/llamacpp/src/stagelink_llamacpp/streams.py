@@ -1,0 +1,137 @@
+"""The open streams of a stage: slots, positions, and what a cut back needs of a recurrent state.
+
+It computes nothing itself; a replay is a call of the context.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stagelink.engine import EngineError
+from stagelink_llamacpp.rounds import Held
+
+if TYPE_CHECKING:
+    from stagelink_llamacpp.context import Context, Floats
+
+# llama.cpp's flag for the part of a state that cannot be cut: recurrent and convolution states.
+_PARTIAL = 1
+
+
+@dataclasses.dataclass(slots=True)
+class _Before:
+    """A stream before its last round: its state there, and the rows that the round brought."""
+
+    position: int
+    state: bytes
+    rows: Floats
+
+
+@dataclasses.dataclass(slots=True)
+class _Stream:
+    slot: int
+    position: int = 0
+    before: _Before | None = None
+
+
+class Streams:
+    """Streams by id over one context.
+
+    A KV is cut by forgetting positions. A recurrent state holds only its last position, so it is
+    taken as it was before the stream's last round, and that round's rows are run again as far as
+    they are kept.
+    """
+
+    def __init__(self, context: Context, slots: int, *, recurrent: bool) -> None:
+        """Start with every slot free."""
+        self._context = context
+        self._recurrent = recurrent
+        self._streams: dict[int, _Stream] = {}
+        self._slots = range(slots)
+
+    def held(self) -> dict[int, Held]:
+        """Return what every open stream holds."""
+        return {stream: self._held(one) for stream, one in self._streams.items()}
+
+    def free(self) -> list[int]:
+        """Return the slots that no stream holds, in order."""
+        taken = {one.slot for one in self._streams.values()}
+        return [slot for slot in self._slots if slot not in taken]
+
+    def one(self, stream: int) -> Held:
+        """Return what one stream holds; ``unknown_stream`` where it is not open."""
+        if stream not in self._streams:
+            raise EngineError(
+                f"llamacpp engine: expected an open stream, got stream {stream}; open it first",
+                reason="unknown_stream",
+            )
+        return self._held(self._streams[stream])
+
+    def open(self, stream: int, slot: int) -> None:
+        """Give a free slot to a stream at position 0."""
+        self._streams[stream] = _Stream(slot)
+
+    def close(self, stream: int) -> None:
+        """Forget a stream and free its slot."""
+        self._context.forget(self._streams.pop(stream).slot)
+
+    def cut(self, stream: int, position: int) -> None:
+        """Cut a stream back to a position that `rounds.check_cut` allowed."""
+        own = self._streams[stream]
+        if position == own.position:
+            return
+        own.position = position
+        if position == 0 or not self._recurrent:
+            self._forget(own.slot, position)
+            own.before = None if position == 0 else own.before
+            return
+        before = own.before
+        if before is None:
+            raise self._lost(stream, position)
+        self._forget(own.slot, 0 if before.position == 0 else before.position, before.state)
+        kept = before.rows[: position - before.position]
+        if len(kept):
+            scratch = np.empty_like(kept)
+            self._context.rows(kept, [(own.slot, before.position, len(kept))], scratch)
+
+    def remember(self, stream: int, rows: Floats) -> None:
+        """Take a recurrent stream's state before a round that brings ``rows``; else nothing."""
+        if not self._recurrent:
+            return
+        own = self._streams[stream]
+        state = self._context.save(own.slot, _PARTIAL) if own.position else b""
+        own.before = _Before(own.position, state, rows.copy())
+
+    def move(self, stream: int, position: int) -> None:
+        """Say that an open stream now holds ``position`` positions."""
+        self._streams[stream].position = position
+
+    def place(self, stream: int, slot: int, position: int) -> None:
+        """Open a stream whose slot was given a saved state; it cannot be cut before it."""
+        before = _Before(position, b"", np.empty((0, self._context.width), np.float32))
+        self._streams[stream] = _Stream(slot, position, before)
+
+    def _held(self, own: _Stream) -> Held:
+        floor = 0
+        if self._recurrent:
+            floor = own.position if own.before is None else own.before.position
+        return Held(own.slot, own.position, floor)
+
+    def _forget(self, slot: int, position: int, state: bytes = b"") -> None:
+        if state:
+            self._context.restore(slot, state, _PARTIAL)
+        if not self._context.forget(slot, position):
+            raise EngineError(
+                f"llamacpp engine: expected to cut slot {slot} back to position {position}, got a "
+                "refusal of llama.cpp; start the stage again",
+                reason="native",
+            )
+
+    def _lost(self, stream: int, position: int) -> EngineError:
+        return EngineError(
+            f"llamacpp engine: expected a state of stream {stream} before position {position}, got "
+            "none; run the prompt again",
+            reason="unsupported_op",
+        )
