@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import CheckpointError, locked, private_folder
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
-from stagelink_llamacpp.rules import VOCAB_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,11 +66,9 @@ class StageFile:
 
 def range_file(source: GgufSource, rule: Rule, first: int, end: int) -> StageFile:
     """Lay out the file of layers ``first..end``: those layers renumbered, and no vocabulary."""
-    width = source.tensors[EMBED].shape[-1]
-    rows = Entry(EMBED, _F32, (VOCAB_ROWS, width), VOCAB_ROWS * width * _F32_BYTES)
     names = {name: rule.tensor_name(name, first, end) for name in source.tensors}
     renamed = {name: new for name, new in names.items() if new is not None}
-    return _laid_out(source, rule.metadata_for(first, end), [rows], renamed)
+    return _laid_out(source, rule.metadata_for(first, end), _zeros(rule.zeros), renamed)
 
 
 def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
@@ -80,16 +77,18 @@ def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
     A layer whose matrices are zero leaves the residual as it is, so the rows that it is handed are
     normed and multiplied, and nothing else.
     """
-    zeros = [
-        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES)
-        for name, shape in rule.zeros.items()
-    ]
-    return _laid_out(source, rule.values, zeros, rule.renamed)
+    return _laid_out(source, rule.values, _zeros(rule.zeros), rule.renamed)
 
 
 def embed_file(source: GgufSource) -> StageFile:
     """Lay out a file with the embedding alone, where the head's file has another vocabulary."""
     return _laid_out(source, {"general.architecture": "none"}, [], {EMBED: EMBED})
+
+
+def _zeros(shapes: Mapping[str, tuple[int, ...]]) -> list[Entry]:
+    return [
+        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES) for name, shape in shapes.items()
+    ]
 
 
 def _laid_out(

@@ -1,0 +1,408 @@
+"""What a stage's GGUF file must say so that llama.cpp runs layers of another file as that file did.
+
+It reads and writes no file: metadata and tensor names in, metadata and tensor names out. A slice
+that an unmodified llama.cpp would run otherwise is refused here, by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stagelink.engine import ConfigError
+from stagelink_llamacpp.architectures import ARCHITECTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink_llamacpp.architectures import Architecture
+
+# Rows of the token table that a stage's file has in place of the real one, which it never reads.
+VOCAB_ROWS = 32
+LAYERS_MAX = 512
+# Width of the one head, and of the feed-forward block, of the layer of zeros in a head's file.
+HEAD_LANES = 32
+
+_BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,8})\.(.+)")
+# Tensors outside the layers that the layers use.
+_GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight",
+           "rope_factors_short.weight")  # fmt: skip
+_EPSILON = "attention.layer_norm_rms_epsilon"
+_COUNT, _MTP_COUNT = "block_count", "nextn_predict_layers"
+# Lists with one element a layer.
+_PER_LAYER = frozenset((
+    "feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count",
+    "expert_feed_forward_length", "attention.sliding_window_pattern", "attention.recurrent_layers",
+    "swiglu_clamp_exp", "swiglu_clamp_shexp",
+))  # fmt: skip
+# Lists that are something else, whatever their length.
+_NOT_PER_LAYER = frozenset(("rope.dimension_sections", "deepstack_mapping"))
+# llama.cpp takes deepseek2 files with so many layers for Lite, which has no rank of the query.
+_LITE_LAYERS = (26, 27)
+_SIGMOID_LAYERS, _SIGMOID_VOCAB = (47, 48), 154880
+_SOFTMAX, _SIGMOID = 1, 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeadFile:
+    """What the file with final norm and output must hold.
+
+    Attributes:
+        values: Its metadata.
+        zeros: Name and shape (rows first) of the tensors of its one layer, all of them zeros, so
+            that rows pass through it unchanged.
+        renamed: Tensors of the source that it holds, and their names in it.
+        rows_node: As ``Rule.rows_node``.
+    """
+
+    values: dict[str, Any]
+    zeros: dict[str, tuple[int, ...]]
+    renamed: dict[str, str]
+    rows_node: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """How the layers of one GGUF file are cut.
+
+    Attributes:
+        architecture: ``general.architecture``, as data.
+        values: Metadata of the file without its prefix ``architecture.``.
+        layers: Layers of the decoder, without those for multi-token prediction.
+        vocab: Tokens.
+    """
+
+    architecture: Architecture
+    values: Mapping[str, Any]
+    layers: int
+    vocab: int
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether a stream's state cannot be cut by positions."""
+        return self.architecture.recurrent
+
+    @property
+    def positions_per_row(self) -> int:
+        """Positions that a row takes: 1, or 4 (p, p, p, 0), all rows' first ones first."""
+        return self.architecture.positions_per_row
+
+    @property
+    def rows_node(self) -> str | None:
+        """Node that must be overwritten with the rows that came in, or None."""
+        return self.architecture.rows_node
+
+    @property
+    def keep_global(self) -> tuple[str, ...]:
+        """Tensors outside the layers that every stage's file has where the source has them."""
+        return _GLOBAL
+
+    @property
+    def zeros(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape (rows first) of the tensors of zeros that every stage's file has."""
+        shape = (VOCAB_ROWS, self.values["embedding_length"])
+        names = ("token_embd.weight", "output.weight")[: 1 + self.architecture.needs_output]
+        return dict.fromkeys(names, shape)
+
+    @property
+    def embedding_scale(self) -> np.float32:
+        """What rank 0 multiplies the rows of the token table with, in float32."""
+        if self.architecture.embedding_by_width:
+            return np.float32(math.sqrt(self.values["embedding_length"]))
+        return np.float32(self.values.get("embedding_scale", 0.0) or 1.0)
+
+    def allowed_cuts(self) -> tuple[int, ...]:
+        """Return every layer before which a stage may begin, except 0, with two stages.
+
+        With more stages ``range_refused`` has the last word on each.
+        """
+        return tuple(
+            at
+            for at in range(1, self.layers)
+            if self.range_refused(0, at) is None and self.range_refused(at, self.layers) is None
+        )
+
+    def range_refused(self, first: int, end: int) -> str | None:
+        """Say why no stage may hold layers ``first..end``, with what is allowed; None if it may."""
+        if not 0 <= first < end <= self.layers:
+            return f"expected a range inside 0-{self.layers}, got {first}-{end}"
+        return (
+            self._period_refused(first)
+            or self._period_refused(end)
+            or self._count_refused(first, end)
+            or self._kinds_refused(first, end)
+        )
+
+    def metadata_for(self, first: int, end: int) -> dict[str, Any]:
+        """Return all metadata of the file that holds layers ``first..end``.
+
+        A list may stand under a key that has a single value in the source, and is then a list of
+        its elements' own type.
+
+        Raises:
+            ConfigError: ``layer_range`` where ``range_refused`` says so.
+        """
+        refused = self.range_refused(first, end)
+        if refused is not None:
+            raise ConfigError(f"llamacpp engine: {refused}", reason="layer_range")
+        name, count = self.architecture.name, self.values[_COUNT]
+        own = {
+            key: value[first:end] if _is_per_layer(key, value, count) else value
+            for key, value in self.values.items()
+        }
+        # The rows that come in are scaled already, and the drafter's layers are not in the file.
+        for key in ("embedding_scale", _MTP_COUNT):
+            own.pop(key, None)
+        own[_COUNT] = end - first
+        own |= self._kinds_list(first, end)
+        if self.architecture.dense_first_key:
+            dense = self.values.get(self.architecture.dense_first_key, 0)
+            own[self.architecture.dense_first_key] = max(0, dense - first)
+        if name == "deepseek2":
+            own |= self._deepseek()
+        return _file(name, own, VOCAB_ROWS)
+
+    def tensor_name(self, name: str, first: int, end: int) -> str | None:
+        """Return tensor ``name``'s name in the file of layers ``first..end``; None: not in it."""
+        if name in _GLOBAL:
+            return name
+        match = _BLOCK.fullmatch(name)
+        if match is None or not first <= int(match[1]) < end:
+            return None
+        return f"blk.{int(match[1]) - first}.{match[2]}"
+
+    def head_file(self, *, output: bool, output_bias: bool = False) -> HeadFile:
+        """Return what the file with final norm and output must hold.
+
+        Args:
+            output: Whether the source has ``output.weight``; without it the table is tied.
+            output_bias: Whether it has ``output.bias``.
+        """
+        width = self.values["embedding_length"]
+        # Only qwen2 adds a bias to the logits.
+        name = "qwen2" if output_bias else self.architecture.head
+        keys = {key: self.values[key] for key in self.architecture.head_keys if key in self.values}
+        heads = self.values["attention.head_count"] if output_bias else 1
+        lanes = width // heads if output_bias else HEAD_LANES
+        own = {
+            "context_length": self.values["context_length"],
+            "embedding_length": width,
+            _COUNT: 1,
+            "feed_forward_length": HEAD_LANES,
+            "attention.head_count": heads,
+            "attention.head_count_kv": 1,
+            "attention.key_length": lanes,
+            "attention.value_length": lanes,
+            "rope.dimension_count": lanes,
+            _EPSILON: self.values[_EPSILON],
+        } | keys
+        renamed = {"output_norm.weight": "output_norm.weight"}
+        renamed["output.weight" if output else "token_embd.weight"] = "token_embd.weight"
+        if output_bias:
+            renamed["output.bias"] = "output.bias"
+        rows_node = "inp_scaled" if name == "gemma2" else None
+        zeros = _zero_layer(name, width, heads * lanes, lanes)
+        return HeadFile(_file(name, own, self.vocab), zeros, renamed, rows_node)
+
+    def _period_refused(self, at: int) -> str | None:
+        period = self.architecture.period
+        if at % period == 0 or at == self.layers:
+            return None
+        below = at - at % period
+        near = [f"{cut}" for cut in (below, below + period) if 0 < cut < self.layers]
+        return (
+            f"expected a cut at a multiple of {period}, as llama.cpp tells the layers of "
+            f"{self.architecture.name} apart by their number, got one at {at}; "
+            f"nearest allowed: {' and '.join(near) or 'none'}"
+        )
+
+    def _count_refused(self, first: int, end: int) -> str | None:
+        """Refuse as many layers as llama.cpp knows another model by."""
+        known = self.architecture.layers_refused
+        if self.architecture.name == "deepseek2" and self.values.get("attention.q_lora_rank"):
+            known = _LITE_LAYERS
+        if end - first not in known or end - first == self.layers:
+            return None
+        other = next(count for count in range(end - first, 0, -1) if count not in known)
+        return (
+            f"expected another number of layers than {end - first}, by which llama.cpp knows "
+            f"another {self.architecture.name}, got {first}-{end}; nearest allowed: "
+            f"{first}-{first + other} and {end - other}-{end}"
+        )
+
+    def _kinds_refused(self, first: int, end: int) -> str | None:
+        """Refuse a range without a kind of layer that llama.cpp cannot do without."""
+        kinds, said = self.architecture.kinds, self._kinds()
+        if kinds is None or not said:
+            return None
+        for needed, kind, word in (
+            (kinds.needs_one, True, kinds.word),
+            (kinds.needs_other, False, kinds.other_word),
+        ):
+            # A whole model without such layers has no memory for them either way.
+            if needed and kind in said and kind not in said[first:end]:
+                below = max((at for at in range(first) if said[at] is kind), default=None)
+                above = min((at for at in range(end, len(said)) if said[at] is kind), default=None)
+                near = [f"{below}-{end}"] if below is not None else []
+                near += [f"{first}-{above + 1}"] if above is not None else []
+                return (
+                    f"expected a {word} layer in every stage, as llama.cpp prepares a memory for "
+                    f"them in {self.architecture.name}, got none in {first}-{end}; nearest "
+                    f"allowed: {' and '.join(near)}"
+                )
+        return None
+
+    def _kinds(self) -> list[bool]:
+        """Whether each layer is of the architecture's listed kind; empty where none is."""
+        kinds = self.architecture.kinds
+        if kinds is None or (kinds.needs_key and not self.values.get(kinds.needs_key)):
+            return []
+        given = self.values.get(kinds.list_key)
+        if isinstance(given, list):
+            return [bool(one) for one in given[: self.layers]]
+        period = self.values.get(kinds.period_key, kinds.period)
+        # llama.cpp: with period 0 every layer is of the kind, with 1 none.
+        return [period == 0 or (at + 1) % period != 0 for at in range(self.layers)]
+
+    def _kinds_list(self, first: int, end: int) -> dict[str, Any]:
+        """The list that says which layers are sliding, or recurrent."""
+        kinds, said = self.architecture.kinds, self._kinds()
+        return {kinds.list_key: said[first:end]} if kinds is not None and said else {}
+
+    def _deepseek(self) -> dict[str, Any]:
+        """What llama.cpp would guess from the number of layers and of tokens, said."""
+        own = {"attention.q_lora_rank": self.values.get("attention.q_lora_rank", 0)}
+        if not self.values.get("expert_gating_func"):
+            sigmoid = self.layers in _SIGMOID_LAYERS and self.vocab == _SIGMOID_VOCAB
+            own["expert_gating_func"] = _SIGMOID if sigmoid else _SOFTMAX
+        return own
+
+
+def rule_of(architecture: str, metadata: Mapping[str, Any]) -> Rule:
+    """Return the rule for a GGUF file.
+
+    Args:
+        architecture: ``general.architecture``.
+        metadata: All metadata, by full key.
+
+    Raises:
+        ConfigError: ``engine_family`` for an architecture or a variant without a proven rule,
+            ``gguf_metadata`` for metadata that no such file has.
+    """
+    known = ARCHITECTURES.get(architecture)
+    if known is None:
+        raise _refused(
+            f"expected one of {', '.join(ARCHITECTURES)}, got architecture {architecture!r}"
+        )
+    prefix = f"{architecture}."
+    values = {
+        key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
+    }
+    layers = _count(values, _COUNT, architecture, LAYERS_MAX)
+    drafters = values.get(_MTP_COUNT, 0)
+    if type(drafters) is not int or not 0 <= drafters < layers:
+        raise _wrong(prefix + _MTP_COUNT, f"0 to {layers - 1}", drafters)
+    for key in ("embedding_length", "context_length"):
+        _count(values, key, architecture, 1 << 31)
+    if type(values.get(_EPSILON)) is not float:
+        raise _wrong(prefix + _EPSILON, "a number", values.get(_EPSILON))
+    _check_lists(values, layers, prefix)
+    rule = Rule(known, values, layers - drafters, _vocab(metadata, prefix))
+    _check_variant(rule)
+    return rule
+
+
+def _check_variant(rule: Rule) -> None:
+    """Refuse what the architecture has a rule for in general, and this file not."""
+    known, values = rule.architecture, rule.values
+    for key in known.unproven_keys:
+        if key in values:
+            raise _refused(f"expected no {known.name}.{key}, for which no slice is proven, got one")
+    if rule.layers in known.layers_refused:
+        raise _refused(
+            f"expected another number of layers than {rule.layers}, by which llama.cpp knows a "
+            f"{known.name} with another scale of its queries, that a slice would lose"
+        )
+    for kinds in (known.kinds,):
+        period = values.get(kinds.period_key, kinds.period) if kinds else 1
+        if not isinstance(period, list) and (type(period) is not int or not 0 <= period < 1 << 31):
+            raise _wrong(f"{known.name}.{kinds.period_key if kinds else ''}", "a period", period)
+
+
+def _check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
+    for key, value in values.items():
+        if not isinstance(value, list) or key in _NOT_PER_LAYER:
+            continue
+        if key in _PER_LAYER:
+            # The window's list may be longer: llama.cpp reads what it needs.
+            if len(value) != count:
+                raise _wrong(prefix + key, f"{count} elements", f"{len(value)}")
+        elif len(value) == count:
+            raise _refused(f"expected no list a layer without a rule, got {prefix}{key}")
+
+
+def _is_per_layer(key: str, value: object, count: int) -> bool:
+    return isinstance(value, list) and key in _PER_LAYER and len(value) == count
+
+
+def _count(values: Mapping[str, Any], key: str, architecture: str, most: int) -> int:
+    value = values.get(key)
+    if type(value) is not int or not 1 <= value <= most:
+        raise _wrong(f"{architecture}.{key}", f"1 to {most}", value)
+    return value
+
+
+def _vocab(metadata: Mapping[str, Any], prefix: str) -> int:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
+    if type(count) is not int or not 1 <= count < 1 << 31:
+        raise _wrong("tokenizer.ggml.tokens", "a list of tokens", count)
+    return count
+
+
+def _file(architecture: str, own: Mapping[str, Any], vocab: int) -> dict[str, Any]:
+    """All metadata of a file of one's own: no tokenizer, and so many rows in the token table."""
+    return {
+        "general.architecture": architecture,
+        "general.quantization_version": 2,
+        **{f"{architecture}.{key}": value for key, value in own.items()},
+        f"{architecture}.vocab_size": vocab,
+        "tokenizer.ggml.model": "no_vocab",
+    }
+
+
+def _zero_layer(name: str, width: int, queries: int, lanes: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_norm.weight": (width,),
+        "attn_q.weight": (queries, width),
+        "attn_k.weight": (lanes, width),
+        "attn_v.weight": (lanes, width),
+        "attn_output.weight": (width, queries),
+        "ffn_norm.weight": (width,),
+        "ffn_gate.weight": (HEAD_LANES, width),
+        "ffn_up.weight": (HEAD_LANES, width),
+        "ffn_down.weight": (width, HEAD_LANES),
+    }
+    if name == "qwen2":
+        shapes |= {
+            "attn_q.bias": (queries,), "attn_k.bias": (lanes,), "attn_v.bias": (lanes,)
+        }  # fmt: skip
+    if name in ("gemma2", "gemma3"):
+        shapes |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
+    if name == "gemma3":
+        shapes |= {"attn_q_norm.weight": (lanes,), "attn_k_norm.weight": (lanes,)}
+    return {f"blk.0.{tensor}": shape for tensor, shape in shapes.items()}
+
+
+def _refused(text: str) -> ConfigError:
+    advice = "use another engine: --engine torch, mlx or transformers"
+    return ConfigError(f"llamacpp engine: {text}; {advice}", reason="engine_family")
+
+
+def _wrong(key: str, expected: str, got: object) -> ConfigError:
+    text = f"llamacpp engine: expected {key} to be {expected}, got {str(got)[:80]}"
+    return ConfigError(f"{text}; fetch the file again", reason="gguf_metadata")
