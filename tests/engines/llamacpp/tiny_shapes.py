@@ -1,0 +1,172 @@
+"""The tensors of each tiny GGUF file by name: what llama.cpp's loader asks of the architecture.
+
+Shapes are rows first, as numpy has them. It draws no weights and writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDTH, FFN, VOCAB = 64, 96, 258
+EXPERTS, EXPERT_FFN, LATENT, HEADS = 4, 32, 32, 2
+
+# Names whose architecture in the file is another.
+ARCHITECTURE = {
+    "llama3": "llama", "mixtral": "llama", "deepseek2_lite": "deepseek2", "olmo3": "olmo2",
+}  # fmt: skip
+# Eight layers; twelve where the period is six; 27 where llama.cpp knows the model by that number.
+LAYERS = dict.fromkeys(
+    ("llama", "llama3", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma2", "phi3", "deepseek2",
+     "gpt-oss", "qwen3next", "qwen35", "qwen35moe", "granite", "olmo2", "olmo3", "smollm3"), 8,
+) | {"gemma3": 12, "deepseek2_lite": 27}  # fmt: skip
+
+Shapes = dict[str, tuple[int, ...]]
+_TIED = ("llama", "gemma2", "gemma3", "granite", "smollm3", "qwen2")
+
+
+def shapes_of(name: str, values: dict[str, Any]) -> Shapes:
+    """Every tensor of file ``name``, whose metadata without prefix is ``values``."""
+    shapes: Shapes = {"token_embd.weight": (VOCAB, WIDTH), "output_norm.weight": (WIDTH,)}
+    if name not in _TIED:
+        shapes["output.weight"] = (VOCAB, WIDTH)
+    if name == "llama3":
+        shapes["rope_freqs.weight"] = (16,)
+    if name == "phi3":
+        shapes |= {"rope_factors_long.weight": (16,), "rope_factors_short.weight": (16,)}
+    for number in range(values["block_count"]):
+        layer = _layer(name, number, values)
+        shapes |= {f"blk.{number}.{tensor}": shape for tensor, shape in layer.items()}
+    return shapes
+
+
+def _layer(name: str, number: int, values: dict[str, Any]) -> Shapes:
+    head = values.get("attention.key_length", WIDTH // HEADS)
+    if name.startswith("deepseek2"):
+        attention = _latent_attention(values)
+    elif name in ("qwen3next", "qwen35", "qwen35moe"):
+        is_full = (number + 1) % values["full_attention_interval"] == 0
+        attention = _attention(head, q_factor=2) if is_full else _delta(name, values)
+        if is_full:
+            attention |= {"attn_q_norm.weight": (head,), "attn_k_norm.weight": (head,)}
+    elif name == "phi3":
+        attention = {
+            "attn_qkv.weight": (WIDTH + 2 * head, WIDTH), "attn_output.weight": (WIDTH, WIDTH)
+        }  # fmt: skip
+    else:
+        attention = _attention(head)
+    return attention | _extras(name, head) | _feed_forward(name, number, values)
+
+
+def _attention(head: int, q_factor: int = 1) -> Shapes:
+    return {
+        "attn_q.weight": (q_factor * HEADS * head, WIDTH),
+        "attn_k.weight": (head, WIDTH),
+        "attn_v.weight": (head, WIDTH),
+        "attn_output.weight": (WIDTH, HEADS * head),
+    }
+
+
+def _latent_attention(values: dict[str, Any]) -> Shapes:
+    rope = values["rope.dimension_count"]
+    keys, value = values["attention.key_length_mla"], values["attention.value_length_mla"]
+    query: Shapes = {"attn_q.weight": (HEADS * keys, WIDTH)}
+    if "attention.q_lora_rank" in values:
+        rank = values["attention.q_lora_rank"]
+        query = {
+            "attn_q_a.weight": (rank, WIDTH),
+            "attn_q_a_norm.weight": (rank,),
+            "attn_q_b.weight": (HEADS * keys, rank),
+        }
+    return query | {
+        "attn_kv_a_mqa.weight": (LATENT + rope, WIDTH),
+        "attn_kv_a_norm.weight": (LATENT,),
+        "attn_k_b.weight": (HEADS, LATENT, keys - rope),
+        "attn_v_b.weight": (HEADS, value, LATENT),
+        "attn_output.weight": (WIDTH, HEADS * value),
+    }
+
+
+def _delta(name: str, values: dict[str, Any]) -> Shapes:
+    heads, groups = values["ssm.time_step_rank"], values["ssm.group_count"]
+    state = values["ssm.state_size"]
+    key, value = groups * state, heads * state
+    mixed = (
+        {"ssm_ba.weight": (2 * heads, WIDTH)}
+        if name == "qwen3next"
+        else {"ssm_beta.weight": (heads, WIDTH), "ssm_alpha.weight": (heads, WIDTH)}
+    )
+    return mixed | {
+        "attn_qkv.weight": (2 * key + value, WIDTH),
+        "attn_gate.weight": (value, WIDTH),
+        "ssm_conv1d.weight": (2 * key + value, values["ssm.conv_kernel"]),
+        "ssm_dt.bias": (heads,),
+        "ssm_a": (heads,),
+        "ssm_norm.weight": (state,),
+        "ssm_out.weight": (WIDTH, value),
+    }
+
+
+def _extras(name: str, head: int) -> Shapes:
+    """Norms and biases."""
+    shapes: Shapes = {}
+    if name not in ("olmo2", "olmo3"):
+        shapes["attn_norm.weight"] = (WIDTH,)
+    if name in ("gpt-oss", "qwen3next", "qwen35", "qwen35moe"):
+        shapes["post_attention_norm.weight"] = (WIDTH,)
+    elif name not in ("olmo2", "olmo3"):
+        shapes["ffn_norm.weight"] = (WIDTH,)
+    if name in ("gemma2", "gemma3", "olmo2", "olmo3"):
+        shapes |= {"post_attention_norm.weight": (WIDTH,), "post_ffw_norm.weight": (WIDTH,)}
+    if name in ("qwen3", "qwen3moe", "gemma3"):
+        shapes |= {"attn_q_norm.weight": (head,), "attn_k_norm.weight": (head,)}
+    if name in ("olmo2", "olmo3"):
+        shapes |= {"attn_q_norm.weight": (HEADS * head,), "attn_k_norm.weight": (head,)}
+    if name in ("qwen2", "gpt-oss"):
+        shapes |= {
+            "attn_q.bias": (HEADS * head,), "attn_k.bias": (head,), "attn_v.bias": (head,)
+        }  # fmt: skip
+    if name == "gpt-oss":
+        shapes |= {"attn_output.bias": (WIDTH,), "attn_sinks.weight": (HEADS,)}
+    return shapes
+
+
+def _feed_forward(name: str, number: int, values: dict[str, Any]) -> Shapes:
+    is_dense = "expert_count" not in values or number < values.get("leading_dense_block_count", 0)
+    if name == "phi3":
+        return {"ffn_up.weight": (2 * FFN, WIDTH), "ffn_down.weight": (WIDTH, FFN)}
+    if is_dense:
+        return {
+            "ffn_gate.weight": (FFN, WIDTH),
+            "ffn_up.weight": (FFN, WIDTH),
+            "ffn_down.weight": (WIDTH, FFN),
+        }
+    inner = values.get("expert_feed_forward_length", FFN)
+    shapes: Shapes = {
+        "ffn_gate_inp.weight": (EXPERTS, WIDTH),
+        "ffn_gate_exps.weight": (EXPERTS, inner, WIDTH),
+        "ffn_up_exps.weight": (EXPERTS, inner, WIDTH),
+        "ffn_down_exps.weight": (EXPERTS, WIDTH, inner),
+    }
+    if name == "gpt-oss":
+        shapes |= {
+            "ffn_gate_inp.bias": (EXPERTS,),
+            "ffn_gate_exps.bias": (EXPERTS, inner),
+            "ffn_up_exps.bias": (EXPERTS, inner),
+            "ffn_down_exps.bias": (EXPERTS, WIDTH),
+        }
+    if name == "deepseek2":
+        shapes["exp_probs_b.bias"] = (EXPERTS,)
+    if name.startswith("deepseek2"):
+        shapes |= _shared(inner * values["expert_shared_count"])
+    if "expert_shared_feed_forward_length" in values:
+        shapes |= _shared(values["expert_shared_feed_forward_length"])
+        shapes["ffn_gate_inp_shexp.weight"] = (WIDTH,)
+    return shapes
+
+
+def _shared(inner: int) -> Shapes:
+    return {
+        "ffn_gate_shexp.weight": (inner, WIDTH),
+        "ffn_up_shexp.weight": (inner, WIDTH),
+        "ffn_down_shexp.weight": (WIDTH, inner),
+    }
