@@ -26,7 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "fingerprint": {"errors", "checkpoint"},
     "request": {"errors"},
     "placement": {"errors"},
-    "config": {"errors", "request", "placement"},
+    "verify": {"errors", "checkpoint", "request"},
+    "config": {"errors", "request", "placement", "verify"},
     "ring": {"errors", "config", "request", "_native"},
     "launch": {"errors", "config"},
 }
@@ -47,6 +48,8 @@ CHANCE = frozenset(("random", "secrets", "time", "uuid"))
 # The engines' own distributions, and what each may import of ours beyond stagelink.engine.
 ENGINES: dict[str, set[str]] = {
     "stagelink_numpy": set(),
+    "stagelink_llamacpp": set(),
+    "stagelink_mlx": set(),
     # The test kit opens the checkpoints that it hands to an engine, and makes tiny ones.
     "stagelink_conformance": {"stagelink.checkpoint.open", "stagelink_numpy.tiny"},
 }

@@ -1,0 +1,144 @@
+"""Turns a family's config into the arguments of mlx_lm's layers, so that no field is lost silently.
+
+It builds no layer. mlx_lm drops a field that it does not know without a word, and then computes
+another model; here every field is passed on, handled by the engine, right as it is, or refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from stagelink.engine import ConfigError
+from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from stagelink.engine import Family
+    from stagelink_mlx.recipes import Recipe
+
+__all__ = ["check_family", "model_arguments", "rope_of_layer"]
+
+_ADVICE = "install stagelink[transformers] and use --engine transformers"
+
+
+def check_family(family: Family) -> Recipe:
+    """Return the family's recipe.
+
+    Raises:
+        ConfigError: ``engine_family`` for a family that has none here, or whose rows or layers need
+            what mlx_lm's do not have.
+    """
+    recipe = RECIPES.get(family.model_type)
+    if recipe is None or family.row_factor != 1 or family.needs_token_ids:
+        raise ConfigError(
+            f"mlx engine: expected a model of one of {', '.join(RECIPES)}, got "
+            f"{family.model_type}; {_ADVICE}",
+            reason="engine_family",
+        )
+    return recipe
+
+
+def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
+    """Return the module of mlx_lm and the arguments that its ``Model`` takes for the whole model.
+
+    Raises:
+        ConfigError: ``config_field`` for a field, or a value, that mlx_lm's layers would leave out.
+    """
+    module = importlib.import_module(f"mlx_lm.models.{recipe.module}")
+    taken = _arguments_class(module, recipe)
+    known = frozenset(inspect.signature(taken).parameters)
+    config = family.config
+    for key, value in config.items():
+        _check_field(recipe, key, value, known, config)
+    passed = {key: config[key] for key in known & config.keys() - HANDLED}
+    passed |= {key: value for key, value in _derived(family, recipe).items() if key in known}
+    passed["model_type"] = recipe.model_type or family.model_type
+    arguments = taken(**passed)
+    if recipe.arguments == "ModelArgs":
+        return module, arguments
+    # A composite family: the outer arguments hold the inner ones as a mapping.
+    return module, module.ModelArgs(model_type=passed["model_type"], text_config=passed)
+
+
+def rope_of_layer(family: Family, n: int) -> Mapping[str, Any]:
+    """Return the ``rope_parameters`` of layer ``n``; some families have one set a kind of layer."""
+    parameters: Mapping[str, Any] = family.config["rope_parameters"]
+    kind = {"sliding": "sliding_attention"}.get(family.layer_kinds[n], "full_attention")
+    one: Mapping[str, Any] = parameters.get(kind, parameters)
+    return one
+
+
+def _arguments_class(module: ModuleType, recipe: Recipe) -> Any:
+    """Return the class of the layers' arguments; a module that borrows its layers has none."""
+    if hasattr(module, recipe.arguments):
+        return getattr(module, recipe.arguments)
+    lender = importlib.import_module("mlx_lm.models.qwen3_5")
+    return getattr(lender, recipe.arguments)
+
+
+def _check_field(
+    recipe: Recipe, key: str, value: object, known: frozenset[str], config: Mapping[str, Any]
+) -> None:
+    """Refuse a field that the layers would not read, or would take for another value."""
+    right = recipe.fixed.get(key)
+    if key == "head_dim" and key not in known:
+        # Latent attention has widths of its own; elsewhere a head is an even share of the row.
+        even = config["hidden_size"] // config["num_attention_heads"]
+        right = (value,) if "kv_lora_rank" in config else (even, None)
+    if right is not None:
+        if value not in right:
+            raise _refuse(key, " or ".join(map(repr, right)), value)
+    elif key not in known | HANDLED | HARMLESS:
+        raise _refuse(key, "no such field", value)
+
+
+def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
+    """Return the arguments that a config of transformers 5 says in other words."""
+    rope = rope_of_layer(family, family.layers - 1)
+    for n, kind in enumerate(family.layer_kinds):
+        if kind != "sliding":
+            rope = rope_of_layer(family, n)
+            break
+    found: dict[str, Any] = {
+        "rope_theta": rope["rope_theta"],
+        "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0),
+        "tie_word_embeddings": family.tied,
+    }
+    if "kv_lora_rank" in family.config:
+        # Read for the scale of the softmax alone; the frequencies are the engine's (rope.py).
+        found["rope_scaling"] = {
+            "type": "default",
+            "factor": float(rope.get("factor") or 1.0),
+            "mscale_all_dim": float(rope.get("mscale_all_dim") or 0.0),
+        }
+    if recipe.interval:
+        found[recipe.interval] = _interval(family)
+    return found
+
+
+def _interval(family: Family) -> int:
+    """Return the number that says every which layer is a full one: mlx_lm keeps no list of kinds.
+
+    Raises:
+        ConfigError: ``layer_types`` where no number does.
+    """
+    full = [kind == "full" for kind in family.layer_kinds]
+    interval = full.index(True) + 1 if any(full) else family.layers + 1
+    if full != [(n + 1) % interval == 0 for n in range(family.layers)]:
+        raise ConfigError(
+            f"mlx engine: layer_types: expected every {interval}th layer to be a full one, got "
+            f"another order; {_ADVICE}",
+            reason="layer_types",
+        )
+    return interval
+
+
+def _refuse(key: str, expected: str, got: object) -> ConfigError:
+    return ConfigError(
+        f"mlx engine: config field {key}: expected {expected}, got {str(got)[:60]!r}; {_ADVICE}",
+        reason="config_field",
+    )

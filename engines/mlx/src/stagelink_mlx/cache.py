@@ -1,0 +1,175 @@
+"""What a stream keeps in each layer: keys and values, or a recurrent state that can be cut back.
+
+It decides nothing about a plan (rounds.py does) and computes no attention; mlx_lm's layers call it
+as they call mlx_lm's own caches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, TypeAlias
+
+import mlx.core as mx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SPAN_ROWS", "KeysValues", "LayerCache", "Recurrent"]
+
+# A recurrent state can be cut back by at least this many rows.
+SPAN_ROWS = 64
+# Positions are held in steps, so that the memory grows seldom.
+_STEP = 256
+
+
+class KeysValues:
+    """Keys and values of one stream in one layer, ``[1, heads, positions, width]`` each.
+
+    A sliding layer keeps all positions too, and hands out those that its window reaches: a cut
+    back to any position is then exact, and no row's bits depend on where a ring buffer turned.
+
+    Attributes:
+        offset: Positions held.
+    """
+
+    def __init__(self, context: int, window: int | None = None) -> None:
+        """Begin empty; at most ``context`` positions come."""
+        self.offset = 0
+        self._window = window
+        self._capacity = -(-context // _STEP) * _STEP
+        self._held: tuple[mx.array, mx.array] | None = None
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append rows; return the positions that they may attend to."""
+        first, end = self.offset, self.offset + keys.shape[2]
+        held = self._grown(keys, values, end)
+        for own, new in zip(held, (keys, values), strict=True):
+            own[..., first:end, :] = new
+        self._held, self.offset = held, end
+        begin = 0 if self._window is None else max(0, first - self._window + 1)
+        return held[0][..., begin:end, :], held[1][..., begin:end, :]
+
+    def cut(self, position: int) -> None:
+        """Forget what lies at ``position`` and after it."""
+        self.offset = position
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return what must be evaluated before a call returns."""
+        return self._held or ()
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return the state: keys and values of the positions held."""
+        return tuple(one[..., : self.offset, :] for one in self.arrays())
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Take what ``saved`` gave."""
+        del position
+        self.update_and_fetch(*state)
+
+    def _grown(self, keys: mx.array, values: mx.array, end: int) -> tuple[mx.array, mx.array]:
+        """Return the arrays with room for ``end`` positions: twice as much, up to the context."""
+        if self._held is not None and end <= self._held[0].shape[2]:
+            return self._held
+        size = -(-end // _STEP) * _STEP
+        if self._held is not None:
+            size = min(self._capacity, max(size, 2 * self._held[0].shape[2]))
+        grown = []
+        for at, new in enumerate((keys, values)):
+            room = mx.zeros((*new.shape[:2], size, new.shape[3]), new.dtype)
+            if self._held is not None:
+                room[..., : self.offset, :] = self._held[at][..., : self.offset, :]
+            grown.append(room)
+        return grown[0], grown[1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Point:
+    """The state before the row at ``position``; MLX arrays never change, so it costs no copy."""
+
+    position: int
+    arrays: tuple[mx.array | None, mx.array | None]
+
+
+class Recurrent:
+    """Convolution and recurrent state of one stream in one linear-attention layer.
+
+    A state after a row cannot be turned back, and keeping one a row costs megabytes each. What is
+    kept instead is the state at three earlier points (an old one, one at least ``SPAN_ROWS`` rows
+    later, and the beginning of the last piece), and the layer's input rows since the oldest. A cut
+    takes the last point before it and lets the kept rows run again, piece by piece as they came.
+
+    Attributes:
+        lengths: Always ``None``: a piece is one stream's rows, without padding.
+    """
+
+    def __init__(self) -> None:
+        """Begin at position 0."""
+        self.lengths = None
+        self._now: list[mx.array | None] = [None, None]
+        self._position = 0
+        self._points = [_Point(0, (None, None))] * 3
+        self._pieces: list[tuple[int, mx.array]] = []
+
+    def __getitem__(self, at: int) -> mx.array | None:
+        return self._now[at]
+
+    def __setitem__(self, at: int, array: mx.array) -> None:
+        self._now[at] = array
+
+    def advance(self, rows: int) -> None:
+        """Count rows; the layer calls it after each piece."""
+        self._position += rows
+
+    def begin(self, rows: mx.array) -> None:
+        """Note the layer's input ``[1, rows, width]`` before the layer takes it."""
+        old, middle, _ = self._points
+        last = _Point(self._position, (self._now[0], self._now[1]))
+        if last.position - middle.position >= SPAN_ROWS:
+            old, middle = middle, last
+            self._pieces = [one for one in self._pieces if one[0] >= old.position]
+        self._points = [old, middle, last]
+        self._pieces.append((self._position, rows))
+
+    @property
+    def earliest(self) -> int:
+        """The first position that ``cut`` can go back to, beside 0."""
+        return self._points[0].position
+
+    def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
+        """Go back to ``position``, which is 0 or from ``earliest`` to what is held.
+
+        ``replay`` runs the layer's recurrence over input rows, with this cache.
+        """
+        if position == self._position:
+            return
+        if position == 0:
+            self.__init__()  # type: ignore[misc]
+            return
+        reached = [one for one in self._points if one.position <= position]
+        pieces = [one for one in self._pieces if one[0] < position]
+        point = reached[-1]
+        self._now, self._position = list(point.arrays), point.position
+        self._points = (reached + [point] * 3)[:3]
+        self._pieces = [one for one in pieces if one[0] < point.position]
+        for first, rows in pieces:
+            if first >= point.position:
+                kept = rows[:, : position - first]
+                self.begin(kept)
+                replay(kept)
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return what must be evaluated before a call returns."""
+        return tuple(one for one in self._now if one is not None)
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return the state: convolution and recurrence, nothing at position 0."""
+        return self.arrays()
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Take what ``saved`` gave; a cut then reaches back to ``position`` and no further."""
+        self._now = [state[0], state[1]]
+        self._position = position
+        self._points = [_Point(position, (state[0], state[1]))] * 3
+
+
+LayerCache: TypeAlias = KeysValues | Recurrent

@@ -1,0 +1,327 @@
+"""MlxEngine: the seam's promises kept, on top of rounds, caches and a range of mlx_lm's layers.
+
+It checks and orders; the plan's rules are in rounds.py, the layers in layers.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
+from stagelink_mlx.arguments import check_family
+from stagelink_mlx.backend import choose_backend, use_threads
+from stagelink_mlx.cache import Recurrent
+from stagelink_mlx.layers import LayerRange
+from stagelink_mlx.rounds import Held, check_round, refuse
+from stagelink_mlx.state import StateFormat, bits_of, from_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_mlx.cache import LayerCache
+    from stagelink_mlx.rounds import Piece, Round
+
+    Bytes = npt.NDArray[np.uint8]
+
+__all__ = ["MlxEngine"]
+
+_DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+
+
+@dataclasses.dataclass(slots=True)
+class _Stream:
+    """An open stream: its state in each own layer, and the positions that it holds."""
+
+    caches: list[LayerCache]
+    position: int = 0
+
+    def held(self) -> Held:
+        """Say what a plan may ask of it."""
+        linear = [one.earliest for one in self.caches if isinstance(one, Recurrent)]
+        return Held(self.position, max(linear, default=0))
+
+
+class MlxEngine:
+    """Layers ``first..end`` of a model of mlx_lm, on Metal or on MLX's CPU build.
+
+    One stream is computed at a time, so its neighbours never change its bits.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        settings: EngineSettings,
+    ) -> None:
+        """Check family, range, settings and tensor table; no weights are read before ``load``.
+
+        Raises:
+            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range``, ``engine_limit``,
+                ``engine_device``, ``engine_invariant``, ``config_field``, ``layer_types`` or
+                ``rope_scaling``.
+            CheckpointError: ``tensor_missing``, ``tensor_unknown`` or ``tensor_shape``.
+        """
+        check_family(family)
+        _check_settings(family, settings)
+        if not 0 <= first < end <= family.layers or (lead and first != 0):
+            at = "a range from layer 0" if lead else "a range of layers"
+            raise ConfigError(
+                f"mlx engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
+                "change --layers",
+                reason="engine_range",
+            )
+        self._backend = choose_backend(settings.device)
+        self._checkpoint, self._family, self._settings = checkpoint, family, settings
+        self._first, self._end, self._lead = first, end, lead
+        self._dtype = _DTYPES[settings.dtype]
+        self._streams: dict[int, _Stream] = {}
+        self._loaded = self._broken = False
+        self._layers: LayerRange | None
+        with mx.stream(self._backend.device):
+            self._layers = LayerRange(checkpoint, family, first, end, lead=lead, dtype=self._dtype)
+        self._weight_bytes = self._layers.held_bytes
+
+    def describe(self) -> EngineDescription:
+        """Say what this stage is and will hold."""
+        settings = self._settings
+        return EngineDescription(
+            backend=self._backend.name,
+            device=self._backend.title,
+            row_dtype=settings.dtype,
+            kv_dtype=settings.dtype,
+            width=self._family.width,
+            planes=1,
+            kv_rows=settings.context * settings.streams_max,
+            states=settings.streams_max,
+            batch_invariant=False,
+            weight_bytes=self._weight_bytes,
+            libraries=self._backend.libraries,
+        )
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the own tensors, a layer at a time."""
+        if self._loaded or self._layers is None:
+            return
+        use_threads(self._settings.threads)
+        own = self._family.own_tensors(self._first, self._end, self._lead)
+        sizes = {name: self._checkpoint.tensors[name].nbytes for name in own}
+        total, done = sum(sizes.values()), 0
+
+        def count(names: list[str]) -> None:
+            nonlocal done
+            done += sum(sizes[name] for name in names)
+            if progress is not None:
+                progress(done, total)
+
+        with mx.stream(self._backend.device):
+            self._layers.load(count)
+        self._loaded = True
+
+    def warm(self) -> None:
+        """Run a row, and on a GPU a chunk: there every shape has kernels to be made."""
+        layers = self._ready()
+        counts = [1]
+        if self._backend.name != "mlx-cpu":
+            settings = self._settings
+            counts.append(min(settings.chunk_rows, settings.rows_max, settings.context))
+        with mx.stream(self._backend.device):
+            for count in counts:
+                rows = mx.zeros((1, count, self._family.width), self._dtype)
+                out = layers.run(rows, layers.new_caches(self._settings.context), 0)
+                mx.eval(layers.head(out[0]) if self._lead else out)
+
+    def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
+        """Turn a round's rows into rows; see the seam."""
+        layers = self._ready()
+        checked = self._check_round(plan)
+        source = self._rows(rows_in, checked.rows, "rows_in")
+        target = self._rows(rows_out, checked.rows, "rows_out")
+
+        def rows_of(piece: Piece) -> mx.array:
+            return from_bits(source[piece.begin : piece.end], self._dtype)[None]
+
+        self._compute(layers, checked, rows_of, target)
+
+    def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
+        """Embed a round's token ids and run the own layers; lead only."""
+        layers = self._ready()
+        self._check_lead()
+        checked = self._check_round(plan)
+        self._check_ids(token_ids, checked.rows)
+        target = self._rows(rows_out, checked.rows, "rows_out")
+
+        def rows_of(piece: Piece) -> mx.array:
+            return layers.embed(mx.array(token_ids[piece.begin : piece.end]))
+
+        self._compute(layers, checked, rows_of, target)
+
+    def run_head(self, rows_in: Bytes, rows: int) -> npt.NDArray[np.float32]:
+        """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
+        layers = self._ready()
+        self._check_lead()
+        if not 0 <= rows <= self._settings.rows_max:
+            raise refuse("too_many_rows", f"at most {self._settings.rows_max} rows", rows)
+        source = self._rows(rows_in, rows, "rows_in")
+        if rows == 0:
+            return np.zeros((0, self._family.vocab), np.float32)
+        with mx.stream(self._backend.device):
+            logits = layers.head(from_bits(source, self._dtype))
+            mx.eval(logits)
+            return np.array(logits)
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` positions."""
+        layers = self._ready()
+        one = self._stream(stream)
+        one.held().check_cut(stream, position)
+        self._broken = True
+        with mx.stream(self._backend.device):
+            self._cut(layers, one, position)
+            mx.eval([array for cache in one.caches for array in cache.arrays()])
+        self._broken = False
+
+    def save(self, stream: int) -> bytes:
+        """Return the stream's state of the own layers (state.py has the format)."""
+        layers = self._ready()
+        one = self._stream(stream)
+        with mx.stream(self._backend.device):
+            return self._state_format(layers).encode(one.caches, one.position)
+
+    def restore(self, stream: int, state: bytes) -> None:
+        """Open ``stream`` with a state that ``save`` of an equal stage made."""
+        layers = self._ready()
+        if stream in self._streams:
+            raise refuse("stream_reused", f"stream {stream} not to be open", "an open one")
+        if len(self._streams) >= self._settings.streams_max:
+            most = self._settings.streams_max
+            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        with mx.stream(self._backend.device):
+            position, parts = self._state_format(layers).parse(state)
+            caches = layers.new_caches(self._settings.context)
+            if position:
+                for cache, part in zip(caches, parts, strict=True):
+                    cache.restore(part, position)
+            mx.eval([array for cache in caches for array in cache.arrays()])
+        self._streams[stream] = _Stream(caches, position)
+
+    def close(self) -> None:
+        """Drop weights and states; calling it again does nothing."""
+        self._layers = None
+        self._streams.clear()
+        mx.clear_cache()
+
+    def _compute(
+        self,
+        layers: LayerRange,
+        checked: Round,
+        rows_of: Callable[[Piece], mx.array],
+        target: npt.NDArray[np.uint8],
+    ) -> None:
+        """Apply a checked round. From here on only a fault of the machine can stop it."""
+        self._broken = True
+        with mx.stream(self._backend.device):
+            for entry in checked.entries:
+                if entry.op == OPEN:
+                    caches = layers.new_caches(self._settings.context)
+                    self._streams[entry.stream] = _Stream(caches)
+                elif entry.op == CONTINUE:
+                    self._cut(layers, self._streams[entry.stream], entry.first)
+                else:
+                    del self._streams[entry.stream]
+            for piece in checked.pieces:
+                stream = self._streams[piece.stream]
+                rows = layers.run(rows_of(piece), stream.caches, piece.first)
+                # Evaluated here, state and all: nothing that is still to be computed may outlive
+                # the buffers of this call, or wait inside the device for a network.
+                mx.eval(rows, *(one for cache in stream.caches for one in cache.arrays()))
+                target[piece.begin : piece.end] = bits_of(rows[0]).view(np.uint8)
+                stream.position = piece.first + piece.end - piece.begin
+        self._broken = False
+
+    def _cut(self, layers: LayerRange, stream: _Stream, position: int) -> None:
+        if position != stream.position:
+            layers.cut(stream.caches, position)
+            stream.position = position
+
+    def _check_round(self, plan: PlanLike) -> Round:
+        streams = {stream: one.held() for stream, one in self._streams.items()}
+        free = self._settings.streams_max - len(streams)
+        return check_round(plan, streams, free, self._settings)
+
+    def _state_format(self, layers: LayerRange) -> StateFormat:
+        """Return what saved states must agree with: shapes are known without computing anything."""
+        probe = layers.new_caches(1)
+        layers.run(mx.zeros((1, 1, self._family.width), self._dtype), probe, 0)
+        bounds = (self._first, self._end, self._settings.context)
+        return StateFormat(self._checkpoint, self._family, bounds, probe)
+
+    def _ready(self) -> LayerRange:
+        """Return the layers; refuse an engine that is not loaded, closed or broken."""
+        if self._layers is None or not self._loaded or self._broken:
+            raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+        return self._layers
+
+    def _stream(self, stream: int) -> _Stream:
+        one = self._streams.get(stream)
+        if one is None:
+            raise refuse("unknown_stream", "an open stream", f"stream {stream}")
+        return one
+
+    def _check_lead(self) -> None:
+        """Refuse to embed or to make logits on a follower."""
+        if not self._lead:
+            raise refuse("engine_role", "the lead's engine", "a follower's")
+
+    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
+        """Refuse ids of another shape or type, or outside the vocabulary."""
+        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+            got = f"{token_ids.dtype} {list(token_ids.shape)}"
+            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
+        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
+        if outside.any():
+            worst = int(token_ids[outside][0])
+            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
+
+    def _rows(self, buffer: Bytes, rows: int, name: str) -> Bytes:
+        """See a rows buffer as uint8 ``[rows, bytes of a row]``; refuse another size or type."""
+        row_bytes = self._family.width * self._dtype.size
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != rows * row_bytes:
+            got = f"{buffer.dtype} {list(buffer.shape)}"
+            raise refuse("rows_size", f"{name} as uint8 [{rows * row_bytes}]", got)
+        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
+            raise refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        return buffer.reshape(rows, row_bytes)
+
+
+def _check_settings(family: Family, settings: EngineSettings) -> None:
+    """Refuse settings that this engine cannot serve."""
+    if settings.dtype not in _DTYPES:
+        names = ", ".join(_DTYPES)
+        raise _unfit("engine_dtype", f"dtype {names}", repr(settings.dtype))
+    if settings.kv_dtype not in ("auto", settings.dtype):
+        wanted = f"kv_dtype auto or {settings.dtype}, that of the rows"
+        raise _unfit("engine_dtype", wanted, repr(settings.kv_dtype))
+    if settings.batch_invariant:
+        # Neighbours change nothing, but another chunk of the same stream can: another product.
+        raise _unfit("engine_invariant", "batch_invariant off", "on")
+    for name in ("context", "streams_max", "rows_max", "chunk_rows"):
+        value = getattr(settings, name)
+        if value < 1 or (name == "context" and value > family.context):
+            most = f" and at most {family.context}, the model's" if name == "context" else ""
+            raise _unfit("engine_limit", f"{name} of at least 1{most}", str(value))
+
+
+def _unfit(reason: str, expected: str, got: str) -> ConfigError:
+    text = f"mlx engine: expected {expected}, got {got}; change it, or use another engine"
+    return ConfigError(text, reason=reason)

@@ -1,0 +1,234 @@
+"""A range of mlx_lm's layers, and the two ends of the model where the stage is the lead.
+
+It knows no plan and no buffer: rows ``[1, rows, width]`` of one stream in, rows out, all lazily;
+the engine evaluates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from stagelink.engine import CheckpointError
+from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
+from stagelink_mlx.cache import KeysValues, Recurrent
+from stagelink_mlx.rope import make_rope
+from stagelink_mlx.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from stagelink.engine import Checkpoint, Family
+    from stagelink_mlx.cache import LayerCache
+
+__all__ = ["LayerRange"]
+
+# A layer of mlx_lm whose RoPE was taken out, because this layer has none (smollm3).
+_NO_ROPE = "NoPE"
+
+
+class LayerRange:
+    """Layers ``first..end`` of a model, built without their weights, which ``load`` reads.
+
+    mlx_lm builds the whole model, so that every rule about a layer's number is decided on the
+    numbers of the whole; nothing of it is evaluated, and the layers of others are dropped.
+
+    Attributes:
+        held_bytes: Bytes that the own tensors take once they are read.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        dtype: mx.Dtype,
+    ) -> None:
+        """Build the layers and hold the checkpoint's table against them.
+
+        Raises:
+            ConfigError: ``engine_family``, ``config_field``, ``layer_types`` or ``rope_scaling``.
+            CheckpointError: ``tensor_missing``, ``tensor_unknown`` or ``tensor_shape`` where the
+                tensors are not those of mlx_lm's layers.
+        """
+        self._recipe = check_family(family)
+        module, arguments = model_arguments(family, self._recipe)
+        model = module.Model(arguments)
+        self._family, self._lead = family, lead
+        self._first, self._end = first, end
+        self._kinds = family.layer_kinds[first:end]
+        self._window = family.config.get("sliding_window")
+        self._dtype = dtype
+        self._layers = list(model.model.layers[first:end])
+        self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
+        self._ends = _Ends(model, family.tied) if lead else nn.Module()
+        self._turn_heads()
+        self._quantize()
+        self.held_bytes = sum(self._check(at, names) for at, names in self._parts())
+        if self._recipe.scaled_embedding:
+            self._scale = mx.array(family.width**0.5, dtype)
+
+    def load(self, progress: Callable[[list[str]], None]) -> None:
+        """Read the own tensors, a layer at a time; ``progress(names)`` after each."""
+        for at, names in self._parts():
+            module, prefix = self._place(at)
+            named = self._weights.read(names)
+            module.load_weights([(k.removeprefix(prefix), v) for k, v in named.items()])
+            module.eval()
+            mx.eval(module.parameters())
+            progress(names)
+
+    def new_caches(self, context: int) -> list[LayerCache]:
+        """Return the empty state of one stream."""
+        return [self._new_cache(kind, context) for kind in self._kinds]
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Return the rows ``[1, ids, width]`` of token ids."""
+        rows: mx.array = self._ends.model["embed_tokens"](ids)[None].astype(self._dtype)
+        return rows * self._scale if self._recipe.scaled_embedding else rows
+
+    def head(self, rows: mx.array) -> mx.array:
+        """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
+        normed = self._ends.model["norm"](rows)
+        head = self._ends.get("lm_head")
+        embedding = self._ends.model["embed_tokens"]
+        logits: mx.array = embedding.as_linear(normed) if head is None else head(normed)
+        return logits.astype(mx.float32)
+
+    def run(self, rows: mx.array, caches: list[LayerCache], first: int) -> mx.array:
+        """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
+        masks = self._masks(first, rows.shape[1])
+        for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
+            if isinstance(cache, Recurrent):
+                cache.begin(rows)
+            rows = layer(rows, masks[kind], cache)
+        return rows.astype(self._dtype)
+
+    def cut(self, caches: list[LayerCache], position: int) -> None:
+        """Cut a stream's state back to ``position``."""
+        for layer, cache in zip(self._layers, caches, strict=True):
+            if isinstance(cache, Recurrent):
+                cache.cut(position, _replay(layer, cache))
+            else:
+                cache.cut(position)
+
+    def _masks(self, first: int, count: int) -> dict[str, Any]:
+        """Return the mask of each kind of layer for ``count`` rows from position ``first`` on.
+
+        A mask depends on the rows and on nothing that a layer holds: mlx_lm asks the cache of
+        the first layer of a kind, which a stage may not have.
+        """
+        full: Any = None
+        if count > 1:
+            full = _mask(first, count, 0, None) if self._recipe.array_mask else "causal"
+        sliding = full
+        if self._window is not None and count > 1 and first + count > self._window:
+            sliding = _mask(first, count, max(0, first - self._window + 1), self._window)
+        return {"full": full, "mla": full, "sliding": sliding, "linear": None}
+
+    def _new_cache(self, kind: str, context: int) -> LayerCache:
+        if kind == "linear":
+            return Recurrent()
+        return KeysValues(context, self._window if kind == "sliding" else None)
+
+    def _turn_heads(self) -> None:
+        """Give every layer the RoPE that the config says; see rope.py."""
+        config = self._family.config
+        for n, layer in enumerate(self._layers, self._first):
+            attention = layer.get("self_attn")
+            if attention is None or type(attention.rope).__name__ == _NO_ROPE:
+                continue
+            parameters = rope_of_layer(self._family, n)
+            dims = config.get("qk_rope_head_dim") or int(
+                config["head_dim"] * parameters.get("partial_rotary_factor", 1.0)
+            )
+            attention.rope = make_rope(parameters, dims, traditional=self._recipe.traditional)
+
+    def _quantize(self) -> None:
+        """Make quantized modules of those whose weights are held quantized."""
+        for at, names in self._parts():
+            module, prefix = self._place(at)
+            how: dict[str, Any] = {
+                name.removeprefix(prefix).removesuffix(".weight"): {
+                    "bits": bits,
+                    "group_size": size,
+                }
+                for name, (bits, size) in self._weights.quantization(names).items()
+            }
+            if how:
+                nn.quantize(module, class_predicate=_chooser(how))
+
+    def _parts(self) -> Iterator[tuple[int | None, list[str]]]:
+        """Yield each part that is read at once, with its tensors: the ends, then every layer."""
+        if self._lead:
+            yield None, list(self._family.own_tensors(0, 0, True))
+        for n in range(self._first, self._end):
+            yield n, list(self._family.layer_tensors(n))
+
+    def _place(self, at: int | None) -> tuple[nn.Module, str]:
+        """Return the module of a part and what its names start with."""
+        if at is None:
+            return self._ends, self._weights.outer
+        return self._layers[at - self._first], f"{self._weights.outer}model.layers.{at}."
+
+    def _check(self, at: int | None, names: list[str]) -> int:
+        """Hold a part's tensors against its module; return the bytes that they will take."""
+        module, prefix = self._place(at)
+        found = {k.removeprefix(prefix): v for k, v in self._weights.expected(names).items()}
+        wanted = dict(tree_flatten(module.parameters()))
+        for name in sorted(wanted.keys() | found.keys()):
+            if name not in found or name not in wanted:
+                reason = "tensor_missing" if name in wanted else "tensor_unknown"
+                word = "a tensor" if name in wanted else "no tensor"
+                raise _refuse(reason, prefix + name, word, "none" if name in wanted else "one")
+            if found[name].shape != wanted[name].shape:
+                expected, got = list(wanted[name].shape), list(found[name].shape)
+                raise _refuse("tensor_shape", prefix + name, f"shape {expected}", str(got))
+        return sum(array.nbytes for array in found.values())
+
+
+class _Ends(nn.Module):
+    """Embedding, final norm and head of a model, under the names of their tensors."""
+
+    def __init__(self, model: Any, tied: bool) -> None:
+        super().__init__()
+        body = model.model
+        self.model = {"embed_tokens": body.embed_tokens, "norm": body.norm}
+        if not tied:
+            self.lm_head = getattr(model, "language_model", model).lm_head
+
+
+def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:
+    """Return what says of a module's path how it is quantized, or that it is not."""
+    return lambda path, _: how.get(path, False)
+
+
+def _replay(layer: Any, cache: Recurrent) -> Callable[[mx.array], object]:
+    """Return what runs the recurrence of one layer alone; the rest of its work is not evaluated."""
+
+    def run(rows: mx.array) -> object:
+        return layer.linear_attn(layer.input_layernorm(rows), None, cache)
+
+    return run
+
+
+def _mask(first: int, count: int, begin: int, window: int | None) -> mx.array:
+    """Return ``[count, first + count - begin]``: which positions from ``begin`` on a row sees."""
+    rows = mx.arange(first, first + count)[:, None]
+    columns = mx.arange(begin, first + count)[None]
+    seen = columns <= rows
+    return seen if window is None else seen & (columns > rows - window)
+
+
+def _refuse(reason: str, name: str, expected: str, got: str) -> CheckpointError:
+    return CheckpointError(
+        f"mlx engine: {name}: expected {expected} as mlx_lm's layers have it, got {got}; "
+        "install stagelink[transformers] and use --engine transformers",
+        reason=reason,
+    )

@@ -1,0 +1,168 @@
+"""The families as data: which module of mlx_lm has the layers, and what its code takes for granted.
+
+It decides nothing; arguments.py holds a config against it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HANDLED", "HARMLESS", "RECIPES", "Recipe"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one family is built with mlx_lm.
+
+    Attributes:
+        module: In ``mlx_lm.models``.
+        arguments: The class of the layers' arguments.
+        model_type: What mlx_lm calls the family, where it is another name.
+        outer: What stands before ``model.`` in mlx_lm's names of this family.
+        fixed: Fields that the layers' code takes for granted, with the values that it is right for.
+        interval: Name of the argument that says every which layer is a full one, where layer kinds
+            are told by it.
+        traditional: Whether RoPE turns neighbouring values.
+        array_mask: Whether the layers need a mask as an array even where ``"causal"`` would do.
+        scaled_embedding: Whether embedded rows are multiplied by the root of the width.
+        is_sanitized: Whether mlx_lm's own ``sanitize`` names the tensors.
+    """
+
+    module: str
+    fixed: Mapping[str, tuple[Any, ...]]
+    arguments: str = "ModelArgs"
+    model_type: str = ""
+    outer: str = ""
+    interval: str = ""
+    traditional: bool = False
+    array_mask: bool = False
+    scaled_embedding: bool = False
+    is_sanitized: bool = True
+
+
+def _fixed(**values: Any) -> Mapping[str, tuple[Any, ...]]:
+    """Return fields with the values that are right; a single one need not be a tuple."""
+    one = {key: value if isinstance(value, tuple) else (value,) for key, value in values.items()}
+    return MappingProxyType(one)
+
+
+# What the engine itself does, whatever mlx_lm would do: RoPE, masks, caches, the tied head.
+HANDLED: Final = frozenset(
+    (
+        "rope_parameters",
+        "rope_theta",
+        "rope_scaling",
+        "partial_rotary_factor",
+        "layer_types",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "tie_word_embeddings",
+        "full_attention_interval",
+        "sliding_window_pattern",
+    )
+)
+# What changes no row: training, generation, and words about the file. M-RoPE's sections say which
+# of a picture's three positions turns which pair; in text the three are one number.
+HARMLESS: Final = frozenset(
+    (
+        "attention_dropout",
+        "aux_loss_alpha",
+        "bos_token_id",
+        "dtype",
+        "embd_pdrop",
+        "eos_token_id",
+        "initializer_range",
+        "mamba_ssm_dtype",
+        "max_position_embeddings",
+        "model_type",
+        "mrope_interleaved",
+        "mrope_section",
+        "mtp_num_hidden_layers",
+        "mtp_use_dedicated_embeddings",
+        "num_mtp_layers",
+        "num_nextn_predict_layers",
+        "output_router_logits",
+        "pad_token_id",
+        "pretraining_tp",
+        "resid_pdrop",
+        "router_aux_loss_coef",
+        "router_jitter_noise",
+        "seq_aux",
+        "torch_dtype",
+        "use_cache",
+    )
+)
+
+_PLAIN: Final = _fixed(hidden_act="silu", attention_bias=False, mlp_bias=False)
+_DELTA: Final = _fixed(hidden_act="silu", attn_output_gate=True, output_gate_type=(None, "swish"))
+_QWEN3_5: Final = MappingProxyType(
+    {**_DELTA, "norm_topk_prob": (True,), "mlp_only_layers": ([], ()), "decoder_sparse_step": (1,)}
+)
+_LATENT: Final = _fixed(hidden_act="silu", mlp_bias=False, ep_size=1, rope_interleave=True)
+
+RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
+    {
+        "llama": Recipe("llama", _fixed(hidden_act="silu")),
+        "smollm3": Recipe("smollm3", _fixed(hidden_act="silu")),
+        # q, k and v have biases without saying so; a head is an even share of the width.
+        "qwen2": Recipe("qwen2", _fixed(hidden_act="silu", attention_bias=True)),
+        "qwen3": Recipe("qwen3", _PLAIN),
+        "mixtral": Recipe("mixtral", _fixed(hidden_act="silu")),
+        "qwen3_moe": Recipe("qwen3_moe", _PLAIN),
+        "qwen3_next": Recipe("qwen3_next", _DELTA, interval="full_attention_interval"),
+        "qwen3_5_text": Recipe(
+            "qwen3_5",
+            _QWEN3_5,
+            "TextModelArgs",
+            "qwen3_5",
+            "language_model.",
+            interval="full_attention_interval",
+        ),
+        "qwen3_5_moe_text": Recipe(
+            "qwen3_5_moe",
+            _QWEN3_5,
+            "TextModelArgs",
+            "qwen3_5_moe",
+            "language_model.",
+            interval="full_attention_interval",
+        ),
+        "deepseek_v2": Recipe(
+            "deepseek_v2",
+            MappingProxyType({**_LATENT, "norm_topk_prob": (False,), "scoring_func": ("softmax",)}),
+            traditional=True,
+        ),
+        "deepseek_v3": Recipe(
+            "deepseek_v3",
+            MappingProxyType(
+                {**_LATENT, "topk_method": ("noaux_tc",), "scoring_func": ("sigmoid",)}
+            ),
+            traditional=True,
+            array_mask=True,
+        ),
+        "gemma3_text": Recipe(
+            "gemma3_text",
+            _fixed(
+                hidden_act="gelu_pytorch_tanh",
+                hidden_activation="gelu_pytorch_tanh",
+                attention_bias=False,
+                attn_logit_softcapping=None,
+                final_logit_softcapping=None,
+                use_bidirectional_attention=False,
+            ),
+            interval="sliding_window_pattern",
+            scaled_embedding=True,
+            is_sanitized=False,
+        ),
+        "gpt_oss": Recipe(
+            "gpt_oss",
+            _fixed(hidden_act="silu", attention_bias=True, swiglu_limit=7.0),
+            is_sanitized=False,
+        ),
+    }
+)

@@ -1,0 +1,136 @@
+"""Rotary position embedding by a config's ``rope_parameters``, for the scalings of transformers 5.
+
+It takes the place of mlx_lm's own choice, which leaves out some of what a config can say: several
+of its attention modules know no scaling, and its YaRN always rounds the borders of the blend.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from stagelink.engine import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    Frequencies = npt.NDArray[np.float64]
+
+__all__ = ["ScaledRope", "make_rope"]
+
+
+class ScaledRope(nn.Module):
+    """Turns the first ``dims`` values of every head by frequencies of its own."""
+
+    def __init__(self, frequencies: Frequencies, *, traditional: bool, factor: float) -> None:
+        """Take radians a position for each pair.
+
+        Args:
+            frequencies: ``[dims / 2]``.
+            traditional: Whether a pair is two neighbours; else value ``i`` and ``i + dims / 2``.
+            factor: What the turned values are multiplied by.
+        """
+        super().__init__()
+        self.dims = 2 * len(frequencies)
+        self.traditional = traditional
+        self.factor = factor
+        # MLX takes the reciprocals. The underscore keeps them out of the module's parameters.
+        self._periods = mx.array((1.0 / frequencies).astype(np.float32))
+
+    def __call__(self, x: mx.array, offset: int = 0) -> mx.array:
+        """Turn ``[batch, heads, rows, head_width]``, the first row being at ``offset``."""
+        if self.factor != 1.0:
+            turned = x[..., : self.dims] * mx.array(self.factor, x.dtype)
+            x = mx.concatenate([turned, x[..., self.dims :]], axis=-1)
+        return mx.fast.rope(
+            x,
+            self.dims,
+            traditional=self.traditional,
+            base=None,
+            scale=1.0,
+            offset=offset,
+            freqs=self._periods,
+        )
+
+
+def make_rope(parameters: Mapping[str, Any], dims: int, *, traditional: bool) -> nn.Module:
+    """Return the module for one layer's ``rope_parameters``: MLX's own where nothing is scaled.
+
+    Raises:
+        ConfigError: ``rope_scaling`` for a scaling that has no formula here.
+    """
+    kind = str(parameters.get("rope_type", "default"))
+    if kind == "default":
+        return nn.RoPE(dims, traditional=traditional, base=float(parameters["rope_theta"]))
+    formula = _FORMULAS.get(kind)
+    if formula is None:
+        known = ", ".join(("default", *_FORMULAS))
+        raise ConfigError(
+            f"mlx engine: rope_parameters.rope_type: expected {known}, got {kind!r}; install "
+            "stagelink[transformers] and use --engine transformers",
+            reason="rope_scaling",
+        )
+    plain = float(parameters["rope_theta"]) ** -(np.arange(0, dims, 2, dtype=np.float64) / dims)
+    frequencies, factor = formula(plain, parameters)
+    return ScaledRope(frequencies, traditional=traditional, factor=factor)
+
+
+def _linear(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    return plain / float(parameters["factor"]), 1.0
+
+
+def _llama3(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    """Divide the long waves by the factor, keep the short ones, and blend between."""
+    low, high = float(parameters["low_freq_factor"]), float(parameters["high_freq_factor"])
+    turns = float(parameters["original_max_position_embeddings"]) * plain / (2 * math.pi)
+    blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return plain * (blend + (1.0 - blend) / float(parameters["factor"])), 1.0
+
+
+def _yarn(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    """Blend by the pair's number between two borders (arXiv 2309.00071, 3.2 and 3.4)."""
+    factor = float(parameters["factor"])
+    pairs = len(plain)
+    theta, context = float(parameters["rope_theta"]), parameters["original_max_position_embeddings"]
+
+    def pair_of(turns: float) -> float:
+        """Return the number of the pair that turns so often over the original context."""
+        return pairs * math.log(context / (turns * 2 * math.pi)) / math.log(theta)
+
+    low = pair_of(float(parameters.get("beta_fast") or 32))
+    high = pair_of(float(parameters.get("beta_slow") or 1))
+    if parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    # transformers' own guard against an empty range.
+    high = low + 0.001 if high == low else high
+    slowed = np.clip((np.arange(pairs) - low) / (high - low), 0.0, 1.0)
+    return plain * (1.0 - slowed + slowed / factor), _yarn_factor(factor, parameters)
+
+
+def _yarn_factor(factor: float, parameters: Mapping[str, Any]) -> float:
+    """Return what the turned values are multiplied by."""
+    said = parameters.get("attention_factor")
+    if said is not None:
+        return float(said)
+    scale, whole = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    if scale and whole:
+        return _magnitude(factor, float(scale)) / _magnitude(factor, float(whole))
+    return _magnitude(factor, 1.0)
+
+
+def _magnitude(factor: float, scale: float) -> float:
+    return 1.0 if factor <= 1.0 else 0.1 * scale * math.log(factor) + 1.0
+
+
+_FORMULAS: dict[str, Callable[[Frequencies, Mapping[str, Any]], tuple[Frequencies, float]]] = {
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}

@@ -1,0 +1,142 @@
+"""The bytes of one stream's state of the own layers: made by save, checked and taken by restore.
+
+It keeps nothing; the format is private to this engine and says all that a reader must compare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from stagelink_mlx.rounds import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stagelink.engine import Checkpoint, Family
+    from stagelink_mlx.cache import LayerCache
+
+__all__ = ["StateFormat", "bits_of", "from_bits"]
+
+# Magic, format version, reserved, then layers first and end, positions, the model's identity and
+# the CRC-32 of the body: the arrays of every layer in order. Everything is little-endian.
+_HEADER = struct.Struct("<4sHHIII32sI")
+_MAGIC = b"SLMX"
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """One array of a state; ``grows`` where its third dimension is the number of positions."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+    grows: bool
+
+    def at(self, position: int) -> tuple[int, ...]:
+        """Return the shape for so many positions; nothing is held at position 0."""
+        if not self.grows:
+            return self.shape
+        return (*self.shape[:2], position, *self.shape[3:])
+
+    def nbytes(self, position: int) -> int:
+        return math.prod(self.at(position)) * self.dtype.size
+
+
+class StateFormat:
+    """What a saved state must agree with to be taken by this stage."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        bounds: tuple[int, int, int],
+        probe: Sequence[LayerCache],
+    ) -> None:
+        """Describe the state of layers ``first..end`` for at most ``context`` positions.
+
+        Args:
+            checkpoint: Its digest is in the identity: a state of other weights is an error.
+            family: So are the numbers of the model.
+            bounds: ``first``, ``end`` and ``context``.
+            probe: The caches of a stream of one row, which need not be evaluated.
+        """
+        self._first, self._end, self._context = bounds
+        grows = [hasattr(cache, "offset") for cache in probe]
+        self._parts = [
+            [_Part(one.shape, one.dtype, growing) for one in cache.saved()]
+            for cache, growing in zip(probe, grows, strict=True)
+        ]
+        facts = json.dumps(dict(family.config), sort_keys=True, default=str).encode()
+        shapes = repr(self._parts).encode()
+        content = checkpoint.content_digest()
+        self._identity = hashlib.sha256(b"stagelink-mlx\0" + content + facts + shapes).digest()
+
+    def encode(self, caches: Sequence[LayerCache], position: int) -> bytes:
+        """Return the bytes of a stream's state."""
+        arrays = [one for cache in caches for one in cache.saved()] if position else []
+        mx.eval(arrays)
+        body = b"".join(bits_of(one).tobytes() for one in arrays)
+        fields = (self._first, self._end, position)
+        return _HEADER.pack(_MAGIC, _VERSION, 0, *fields, self._identity, zlib.crc32(body)) + body
+
+    def parse(self, state: bytes) -> tuple[int, list[tuple[mx.array, ...]]]:
+        """Return the positions and the arrays of each layer.
+
+        Raises:
+            EngineError: ``state_format`` for what is no state of this stage, ``state_damaged`` for
+                one whose bytes changed, ``context_overrun`` for one with too many positions.
+        """
+        if len(state) < _HEADER.size:
+            raise refuse("state_format", f"a header of {_HEADER.size} bytes", f"{len(state)} bytes")
+        magic, version, reserved, first, end, position, identity, check = _HEADER.unpack_from(state)
+        if (magic, version, reserved) != (_MAGIC, _VERSION, 0):
+            raise refuse("state_format", f"a state of format {_VERSION}", f"{magic!r} {version}")
+        if (first, end) != (self._first, self._end):
+            own = f"a state of layers {self._first}-{self._end}"
+            raise refuse("state_format", own, f"{first}-{end}")
+        if identity != self._identity:
+            raise refuse("state_format", "a state of this model and dtype", "another one")
+        if position > self._context:
+            raise refuse("context_overrun", f"at most {self._context} positions", position)
+        parts = self._parts if position else [[] for _ in self._parts]
+        size = _HEADER.size + sum(one.nbytes(position) for layer in parts for one in layer)
+        if len(state) != size:
+            raise refuse("state_damaged", f"{size} bytes", len(state))
+        if zlib.crc32(memoryview(state)[_HEADER.size :]) != check:
+            raise refuse("state_damaged", f"checksum {check:#010x}", "another one")
+        return position, self._arrays(parts, position, state)
+
+    def _arrays(
+        self, parts: Sequence[Sequence[_Part]], position: int, state: bytes
+    ) -> list[tuple[mx.array, ...]]:
+        offset, found = _HEADER.size, []
+        for layer in parts:
+            arrays = []
+            for one in layer:
+                count = math.prod(one.at(position))
+                bits = np.frombuffer(state, f"<u{one.dtype.size}", count, offset)
+                arrays.append(from_bits(bits, one.dtype).reshape(one.at(position)))
+                offset += bits.nbytes
+            found.append(tuple(arrays))
+        return found
+
+
+def bits_of(array: mx.array) -> np.ndarray:
+    """Return an evaluated array's bits as unsigned numbers; numpy has no bfloat16."""
+    unsigned = {2: mx.uint16, 4: mx.uint32}[array.dtype.size]
+    return np.array(mx.contiguous(array).view(unsigned), copy=False)
+
+
+def from_bits(bits: np.ndarray, dtype: mx.Dtype) -> mx.array:
+    """Copy bits into an MLX array of its own."""
+    unsigned = {2: np.uint16, 4: np.uint32}[dtype.size]
+    return mx.array(bits.view(unsigned)).view(dtype)
