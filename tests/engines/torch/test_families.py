@@ -1,0 +1,129 @@
+"""Every family of this engine: a split has the bits of the whole, and transformers agrees.
+
+Where the operations are the same the logits are equal bit for bit, else close.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the torch engine is not installed here")
+
+from tests.engines.torch.rig import (  # noqa: E402
+    CHUNKINGS,
+    CUTS,
+    in_chunks,
+    logits_of,
+    make_pipeline,
+    token_ids,
+)
+
+from stagelink_conformance.stages import assert_same_bits  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+SAME_OPERATIONS = ("llama", "llama3", "qwen2", "qwen3")
+CLOSE = ("smollm3", "mixtral", "qwen3_moe", "gemma3_text", "gpt_oss")
+TOLERANCE = 1e-4
+KL_MAX = 1e-6
+
+
+@pytest.mark.parametrize("chunks", CHUNKINGS)
+@pytest.mark.parametrize("name", [*SAME_OPERATIONS, *CLOSE])
+def test_a_split_has_the_bits_of_the_whole(
+    tiny: Callable[..., Path], name: str, chunks: str
+) -> None:
+    script = in_chunks(token_ids(), CHUNKINGS[chunks])
+    expected = make_pipeline(tiny(name)).play(script)
+    for cuts in CUTS:
+        assert_same_bits(make_pipeline(tiny(name), cuts).play(script), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe", "gemma3_text", "gpt_oss"])
+def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    script = in_chunks(token_ids(), CHUNKINGS["ragged"])
+    folder = tiny(name, "bfloat16")
+    expected = make_pipeline(folder, dtype="bfloat16").play(script)
+    for cuts in CUTS:
+        got = make_pipeline(folder, cuts, dtype="bfloat16").play(script)
+        assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("chunks", CHUNKINGS)
+@pytest.mark.parametrize("name", SAME_OPERATIONS)
+def test_logits_equal_those_of_transformers_bit_for_bit(
+    tiny: Callable[..., Path], name: str, chunks: str
+) -> None:
+    folder, ids = tiny(name), token_ids()
+    got = logits_of(make_pipeline(folder).play(in_chunks(ids, CHUNKINGS[chunks])))
+    expected = _transformers(folder, ids, CHUNKINGS[chunks])
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    folder, ids = tiny(name, "bfloat16"), token_ids()
+    script = in_chunks(ids, CHUNKINGS["ragged"])
+    got = logits_of(make_pipeline(folder, dtype="bfloat16").play(script))
+    expected = _transformers(folder, ids, CHUNKINGS["ragged"])
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", CLOSE)
+def test_logits_are_close_to_those_of_transformers_past_the_window(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    folder, ids = tiny(name), token_ids(count=200)
+    chunks = [64, 1, 1, 30, *[1] * 8, 96]
+    got = logits_of(make_pipeline(folder).play(in_chunks(ids, chunks)))
+    expected = _transformers(folder, ids, chunks)
+    assert np.abs(got - expected).max() <= TOLERANCE
+    assert np.array_equal(got.argmax(axis=1), expected.argmax(axis=1))
+    assert _divergence(expected, got).max() <= KL_MAX
+
+
+def _transformers(
+    folder: Path, ids: Sequence[int], chunks: Sequence[int]
+) -> npt.NDArray[np.float32]:
+    """Return the logits of every position by transformers' own model and cache."""
+    from transformers import AutoModelForCausalLM, DynamicCache
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    # As mapped from a file the weights may be unaligned, which changes the bits of single rows.
+    for tensor in model.parameters():
+        tensor.data = tensor.data.clone()
+    cache = DynamicCache(config=model.config)
+    parts, at = [], 0
+    with torch.no_grad():
+        for count in chunks:
+            rows = torch.tensor([ids[at : at + count]])
+            parts.append(model(input_ids=rows, cache=cache, use_cache=True).logits[0].float())
+            at += count
+    logits: npt.NDArray[np.float32] = torch.cat(parts).numpy()
+    return logits
+
+
+def _divergence(
+    expected: npt.NDArray[np.float32], got: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
+    """Return the KL divergence at each position, in float64."""
+    one, other = (_log_softmax(logits.astype(np.float64)) for logits in (expected, got))
+    kl: npt.NDArray[np.float64] = (np.exp(one) * (one - other)).sum(axis=1)
+    return kl
+
+
+def _log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
