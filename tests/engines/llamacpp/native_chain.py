@@ -7,6 +7,7 @@ but the reader and the writer of the format.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from typing import TYPE_CHECKING, Any, Self
 
 import gguf
@@ -175,7 +176,7 @@ class Chain:
         self.rule = rule_for(self.source)
         bounds = (0, *cuts, self.rule.layers)
         self.stages = []
-        for first, end in zip(bounds, bounds[1:], strict=False):
+        for first, end in itertools.pairwise(bounds):
             stage = write_slice(self.source, self.rule, (first, end), folder)
             self.stages.append(Model(stage, [f"l_out-{end - first - 1}"], self.rule.rows_node))
         tensors = self.source.tensors
