@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.errors import ConfigError
 from stagelink.request.sampling import Sampling
+from stagelink.verify.scenario import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,10 +136,17 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that the ranks of a local launch share; travels in a private file, not in argv."""
+    """Everything that the ranks of a local launch share; travels in a private file, not in argv.
+
+    Attributes:
+        model: The model and the shapes.
+        task: What rank 0 does.
+        verify: Run a verification's rounds instead of the task, and record what every stage makes.
+    """
 
     model: ModelConfig
     task: Task
+    verify: Wanted | None = None
 
     def write(self, path: Path) -> None:
         """Write the job as JSON."""
@@ -149,7 +157,7 @@ class Job:
         """Read what `write` wrote; ``ConfigError`` ``job`` for anything else."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            return cls(_model(data["model"]), _task(data["task"]))
+            return cls(_model(data["model"]), _task(data["task"]), _wanted(data["verify"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is no job file: {error}", reason="job") from error
 
@@ -165,3 +173,10 @@ def _task(data: Mapping[str, Any]) -> Task:
     ids = data["prompt_ids"]
     read = None if ids is None else tuple(int(one) for one in ids)
     return Task(**{**data, "prompt_ids": read, "sampling": Sampling(**data["sampling"])})
+
+
+def _wanted(data: Mapping[str, Any] | None) -> Wanted | None:
+    if data is None:
+        return None
+    prompts = tuple(tuple(int(one) for one in prompt) for prompt in data["prompts"])
+    return Wanted(**{**data, "prompts": prompts, "checks": tuple(data["checks"])})

@@ -16,6 +16,7 @@ from stagelink.config import (
     READY_SECONDS_DEFAULT,
     SUITES,
 )
+from stagelink.verify.scenario import CHECKS, POSITIONS_DEFAULT
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +47,75 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
     _add_local(parser)
     _add_compare_whole(parser)
     _add_quiet(parser)
+
+
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    """`stagelink verify`."""
+    _add_model(parser)
+    _add_stages(parser)
+    group = parser.add_argument_group("verification")
+    group.add_argument(
+        "--checks",
+        metavar="NAMES",
+        default=",".join(CHECKS),
+        help="what to check; default: %(default)s",
+    )
+    group.add_argument(
+        "--prompts", metavar="FILE", help="one prompt a line, text or token ids such as [1, 2, 3]"
+    )
+    group.add_argument(
+        "--positions",
+        type=int,
+        metavar="N",
+        default=POSITIONS_DEFAULT,
+        help="most tokens of a prompt; default: %(default)s",
+    )
+    group.add_argument(
+        "--greedy-tokens",
+        type=int,
+        metavar="K",
+        default=32,
+        help="tokens to draw for each prompt; default: %(default)s",
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="S", default=1, help="of the random tokens; default: 1"
+    )
+    group.add_argument(
+        "--limit",
+        action="append",
+        metavar="NAME=VALUE",
+        default=[],
+        help="set a limit: difference, kl_mean, kl_most, top1 or relative; may be repeated",
+    )
+    reference = parser.add_argument_group("reference")
+    reference.add_argument(
+        "--reference",
+        metavar="KIND",
+        default="auto",
+        help="whole: the model in one process; streamed: some layers at a time from disk; or a "
+        "file of --save-reference; default: whole where it fits in half of the free memory",
+    )
+    reference.add_argument(
+        "--reference-engine",
+        metavar="NAME",
+        help="default: the ring's where all ranks have the same, else numpy, else transformers",
+    )
+    reference.add_argument(
+        "--reference-layers",
+        type=int,
+        metavar="N",
+        help="most layers in memory at once, with streamed; default: a rank's",
+    )
+    reference.add_argument(
+        "--save-reference", metavar="FILE", help="keep the reference for --reference FILE"
+    )
+    _add_engine(parser, ranks=True)
+    _add_shapes(parser)
+    _add_local(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--receipt", metavar="FILE", help="write the receipt, a JSON object")
+    output.add_argument("--html", metavar="FILE", help="write the receipt as a page with plots")
+    _add_output(parser)
 
 
 def add_node(parser: argparse.ArgumentParser) -> None:

@@ -18,12 +18,14 @@ from stagelink.request.admission import check_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from stagelink.cli.interrupt import Interrupts
     from stagelink.config import LinkConfig, Task
     from stagelink.node.run import RunningLead
     from stagelink.node.stage import Stage
     from stagelink.node.watch import Watch
+    from stagelink.verify.scenario import Wanted
 
 
 def do_task(
@@ -59,6 +61,28 @@ def do_task(
     result["sampling"] = task.sampling.as_json()
     result["load_ms"] = load_ms
     return result
+
+
+def do_verify(
+    stage: Stage, link: LinkConfig | None, wanted: Wanted, watch: Watch, logits: Path
+) -> dict[str, Any]:
+    """Run a verification's rounds, and return what it takes to read the recording."""
+    from stagelink.node.verifying import run_scenario
+
+    began = time.perf_counter()
+    with run_lead(stage, link, watch, decode=_no_text) as running:
+        load_ms = round((time.perf_counter() - began) * 1e3)
+        script = run_scenario(running, wanted, logits, watch.verifying)
+        stages = [report.as_json() for report in running.reports()]
+        placement = placement_of(running)
+    told = stage.described
+    return {
+        "script": script.as_json(),
+        "form": {"dtype": told.row_dtype, "width": told.width, "planes": told.planes},
+        "stages": stages,
+        "placement": placement,
+        "load_ms": load_ms,
+    }
 
 
 def _generate(
@@ -99,6 +123,11 @@ def _decoder(stage: Stage) -> Callable[[Sequence[int]], str]:
 def _write(piece: str) -> None:
     sys.stdout.write(piece)
     sys.stdout.flush()
+
+
+def _no_text(ids: Sequence[int]) -> str:  # noqa: ARG001 (the decoder's form)
+    """A verification draws nothing that anyone reads."""
+    return ""
 
 
 def _silent(piece: str) -> None:

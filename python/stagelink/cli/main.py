@@ -22,6 +22,7 @@ _COMMANDS: tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None]], ...
     ("node", "run one rank of a ring, here or on another machine", flags.add_node),
     ("keygen", "make the key that all ranks of a ring share", flags.add_keygen),
     ("probe", "measure every link of a ring before a model is there", flags.add_probe),
+    ("verify", "show that a ring computes what the whole model does", flags.add_verify),
     ("inspect", "show what a model is and where it can be cut", flags.add_inspect),
 )
 

@@ -84,7 +84,15 @@ def _run_launched(arguments: argparse.Namespace) -> int:
         stage = prepare(job.model, link.rank, watch.converting)
         if link.rank > 0:
             link = dataclasses.replace(link, lead=launcher.address(link.join_seconds))
-        result = _run_rank(stage, job, link, watch, interrupts)
+        if job.verify is not None:
+            _record(stage, folder)
+        if job.verify is not None and link.rank == 0:
+            from stagelink.cli.lead import do_verify
+
+            ring = link if stage.world > 1 else None
+            result = do_verify(stage, ring, job.verify, watch, folder.logits_file)
+        else:
+            result = _run_rank(stage, job, link, watch, interrupts)
         if link.rank == 0:
             folder.write_result(result)
         else:
@@ -119,6 +127,14 @@ def _run_rank(
     from stagelink.cli.lead import do_task
 
     return do_task(stage, link if stage.world > 1 else None, job.task, watch, interrupts)
+
+
+def _record(stage: Stage, folder: LaunchFolder) -> None:
+    """Let a prepared stage write its rows into the launch's folder."""
+    from stagelink.node.recorder import RecordingEngine
+
+    rows, states = folder.rows_file(stage.rank), folder.states_file(stage.rank)
+    stage.engine = RecordingEngine(stage.engine, rows, states)
 
 
 class _HandWatch(ProgressLine):

@@ -43,6 +43,10 @@ class ProgressLine(Watch):
         """Wipe the bar."""
         self.wipe()
 
+    def verifying(self, done: int, total: int) -> None:
+        """Show the rounds of a verification."""
+        self._draw("verifying", done, total, counted=True)
+
     def wipe(self) -> None:
         """Leave no trace of the bar."""
         if self._bar is not None:
@@ -56,11 +60,11 @@ class ProgressLine(Watch):
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def _draw(self, what: str, done: int, total: int) -> None:
+    def _draw(self, what: str, done: int, total: int, *, counted: bool = False) -> None:
         if not self._on:
             return
         if self._bar is None:
-            self._bar = _bar(self._stream)
+            self._bar = _bar(self._stream, counted=counted)
             self._bar.start()
         if self._task is None or what != self._what:
             if self._task is not None:
@@ -70,12 +74,13 @@ class ProgressLine(Watch):
         self._bar.update(self._task, completed=done, total=total)
 
 
-def _bar(stream: TextIO) -> Progress:
-    """Make a bar of bytes that vanishes when it stops."""
+def _bar(stream: TextIO, *, counted: bool) -> Progress:
+    """Make a bar of bytes, or of things that are counted, that vanishes when it stops."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
+        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeRemainingColumn,
@@ -84,7 +89,7 @@ def _bar(stream: TextIO) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
+        MofNCompleteColumn() if counted else DownloadColumn(binary_units=True),
         TimeRemainingColumn(),
         console=Console(file=stream),
         transient=True,

@@ -54,12 +54,26 @@ class LaunchFolder:
         """Return why a stage failed, if it could say."""
         return self._read(f"error-{rank}.json")
 
+    @property
+    def logits_file(self) -> Path:
+        """Where rank 0 of a verification puts the logits that it gets."""
+        return self.path / "logits.record"
+
+    def rows_file(self, rank: int) -> Path:
+        """Where a stage of a verification puts the rows that it makes."""
+        return self.path / f"rows-{rank}.record"
+
+    def states_file(self, rank: int) -> Path:
+        """Where a stage of a verification puts the digests of its states."""
+        return self.path / f"states-{rank}.record"
+
     def remove(self) -> None:
         """Remove the folder's own files and the folder; a file of another name is left alone."""
         # Several stages may do this at once: what one has removed the others no longer find.
         with contextlib.suppress(OSError):
-            for path in (self.key_file, *self.path.glob("*.json"), *self.path.glob(".*.json.*")):
-                path.unlink(missing_ok=True)
+            for pattern in ("key", "*.json", ".*.json.*", "*.record"):
+                for path in self.path.glob(pattern):
+                    path.unlink(missing_ok=True)
             self.path.rmdir()
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:

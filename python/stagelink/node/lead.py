@@ -138,14 +138,17 @@ class Lead:
         wanted = self._scheduler.next_round()
         if wanted is None:
             return []
-        logits = self._run(wanted)
+        logits = self.run_round(wanted)
         tokens = [] if logits is None else self._draw(wanted, logits)
         digests = self._digests(wanted, logits)
         gained = self._scheduler.commit(wanted, tokens)
         return [self._event(drawn, digests.get(drawn.stream.id)) for drawn in gained]
 
-    def _run(self, wanted: Round) -> np.ndarray | None:
-        """Send a round round the ring; return the logits ``[drawing, vocab]`` where rows return."""
+    def run_round(self, wanted: Round) -> np.ndarray | None:
+        """Send a round round the ring; return the logits ``[returned, vocab]`` where rows return.
+
+        `step` asks the scheduler for it; whoever calls this decides the rounds instead.
+        """
         plan = plan_of(wanted, token_ids=self._needs_token_ids)
         token_ids = np.asarray(wanted.token_ids, dtype=np.int64)
         began = time.perf_counter()

@@ -108,6 +108,7 @@ class Stage:
             buffers=BUFFERS,
             rounds_in_flight_max=min(2 * self.world, ROUNDS_IN_FLIGHT_MOST),
             batch_invariant=told.batch_invariant,
+            token_ids=self.family.needs_token_ids,
         )
 
     def load(
@@ -162,8 +163,8 @@ def prepare(
         PlacementError: The layers are not covered exactly once.
         ConfigError: A setting does not fit the model.
     """
-    checkpoint, family = _open(config, progress)
-    ranges = ranges_of(config, family.layers)
+    checkpoint, family = open_model(config, progress)
+    ranges = ranges_of(config, family)
     settings = dataclasses.replace(
         settings_of(config, family.context), device=config.device_of(rank)
     )
@@ -190,23 +191,35 @@ def check_model(
 
     What the stages share is made here once: a GGUF's conversion and the file's digest.
     """
-    checkpoint, family = _open(config, progress)
+    checkpoint, family = open_model(config, progress)
     settings_of(config, family.context)
     checkpoint.content_digest()
-    return ranges_of(config, family.layers)
+    return ranges_of(config, family)
 
 
-def _open(
-    config: ModelConfig, progress: Callable[[str, int, int], None] | None
+def open_model(
+    config: ModelConfig, progress: Callable[[str, int, int], None] | None = None
 ) -> tuple[Checkpoint, Family]:
+    """Open the checkpoint and check its tensors against its family; metadata only."""
     checkpoint = open_checkpoint(config.model, cache=config.cache, progress=progress)
     family = read_family(checkpoint.config)
     family.check_tensors(checkpoint.tensors)
     return checkpoint, family
 
 
-def ranges_of(config: ModelConfig, layers: int) -> Ranges:
-    """Return the layers of every rank: those asked for, or an even cut."""
+def ranges_of(config: ModelConfig, family: Family) -> Ranges:
+    """Return the layers of every rank: those asked for, or an even cut, where the family has one.
+
+    Raises:
+        ConfigError: ``world``.
+        PlacementError: The layers are not covered exactly once, or a cut is forbidden.
+    """
+    ranges = _covering(config, family.layers)
+    family.check_cuts(first for first, _ in ranges[1:])
+    return ranges
+
+
+def _covering(config: ModelConfig, layers: int) -> Ranges:
     if config.ranges is None:
         return even_ranges(layers, config.world)
     if len(config.ranges) != config.world:

@@ -28,3 +28,6 @@ class Watch:
 
     def running(self) -> None:
         """All stages are loaded and the ring is open."""
+
+    def verifying(self, done: int, total: int) -> None:
+        """Rounds of a verification that were run, and about how many there are."""

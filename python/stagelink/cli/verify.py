@@ -1,0 +1,127 @@
+"""`stagelink verify`: run a ring, compute the same again without one, and say how they compare.
+
+It orders the parts and prints; what is run is `verify.scenario`'s, what it means `verify.judge`'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagelink.cli import settings, verify_facts
+from stagelink.cli.outcome import FAILED, FINE
+from stagelink.cli.progress import ProgressLine
+from stagelink.cli.stages import run_stages
+from stagelink.cli.verify_report import report
+from stagelink.config import Job, Task
+from stagelink.errors import ConfigError
+from stagelink.launch import life
+from stagelink.launch.local import launch_folder
+from stagelink.verify.scenario import STREAMS
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stagelink.cli.verify_reference import ReferenceChoice
+    from stagelink.config import ModelConfig
+    from stagelink.verify.recording import Recording
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify a placement; 0 where every check holds, 1 where one does not."""
+    life.end_on_terminate()
+    model = settings.model_config(arguments)
+    model = dataclasses.replace(model, streams_max=max(STREAMS, model.streams_max))
+    checks, limits = verify_facts.checks(arguments.checks), verify_facts.limit_flags(arguments)
+    settings.waits(arguments)
+    note = settings.engine_note(arguments)
+    if note is not None and not arguments.quiet:
+        print(note, file=sys.stderr, flush=True)
+    environment = settings.thread_environment(arguments.threads, model.world)
+    # The numeric library reads these when the next line imports it.
+    os.environ.update(environment)
+    from stagelink.cli.verify_inputs import wanted_of
+    from stagelink.cli.verify_reference import ReferenceChoice
+
+    watch = ProgressLine(quiet=arguments.quiet)
+    choice = ReferenceChoice.of(arguments, model, watch)
+    wanted = wanted_of(arguments, choice, checks)
+    model = dataclasses.replace(model, ranges=choice.ranges)
+    job = Job(model, Task(quiet=arguments.quiet), wanted)
+    with launch_folder() as folder:
+        result = run_stages(folder, job, arguments, environment)
+        found = _recording(folder, result, choice, model)
+        receipt = _compared(
+            arguments, found, choice, model=model, result=result, limits=limits, checks=checks
+        )
+    watch.wipe()
+    _write(arguments.receipt, json.dumps(receipt, indent=1) + "\n")
+    if arguments.html:
+        from stagelink.verify.page import page
+
+        _write(arguments.html, page(receipt))
+    print(json.dumps(receipt) if arguments.json else report(receipt), flush=True)
+    return FINE if receipt["verdict"] == "pass" else FAILED
+
+
+def _recording(
+    folder: Any, result: dict[str, Any], choice: ReferenceChoice, model: ModelConfig
+) -> Recording:
+    """Read what every stage wrote down."""
+    from stagelink.verify.recording import RowFormat, Script, read_recording
+
+    ranks = range(model.world)
+    return read_recording(
+        Script.parse(result["script"]),
+        RowFormat(**result["form"]),
+        choice.family.vocab,
+        logits=folder.logits_file,
+        rows=[folder.rows_file(rank) for rank in ranks],
+        states=[folder.states_file(rank) for rank in ranks],
+    )
+
+
+def _compared(
+    arguments: argparse.Namespace, found: Recording, choice: ReferenceChoice, *,
+    model: ModelConfig, result: dict[str, Any], limits: dict[str, float], checks: tuple[str, ...],
+) -> dict[str, Any]:  # fmt: skip
+    """Measure, judge, and return the receipt."""
+    from stagelink.verify import measure
+    from stagelink.verify.evidence import Evidence
+    from stagelink.verify.judge import judge
+    from stagelink.verify.limits import limits_for
+    from stagelink.verify.receipt import make_receipt
+
+    stages = result["stages"]
+    evidence = Evidence(
+        is_same=choice.is_same(stages, found.form.dtype),
+        is_invariant=model.batch_invariant,
+        repeats=measure.repeats(found),
+        compositions=measure.compositions(found),
+        states=measure.states(found),
+    )
+    choice.measure(evidence, found, [stage["engine"] for stage in stages])
+    if arguments.save_reference:
+        choice.save(arguments.save_reference, found)
+    dtypes = [found.form.dtype, *choice.dtypes]
+    backends = [stage["engine"] for stage in stages] + choice.backends
+    held = dataclasses.replace(limits_for(dtypes, backends), **limits)
+    findings = judge(evidence, held, checks)
+    facts = verify_facts.facts(arguments, model, choice, result, found)
+    return make_receipt(facts, evidence, findings, held)
+
+
+def _write(path: str | None, text: str) -> None:
+    """Write an output file, where one was asked for."""
+    if path is None:
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror or error}", reason="output"
+        ) from error

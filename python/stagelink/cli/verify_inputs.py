@@ -1,0 +1,78 @@
+"""What a verification runs, from its flags: prompts from a file, a stored reference or the texts.
+
+It opens the prompts' file and nothing else; limits of prompts are `verify.prompts`'.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagelink.errors import CheckpointError, ConfigError
+from stagelink.verify.prompts import default_prompts, parse_prompts, shaped
+from stagelink.verify.scenario import Wanted
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from stagelink.cli.verify_reference import ReferenceChoice
+
+PROMPT_BYTES_MAX = 16 << 20
+
+
+def wanted_of(
+    arguments: argparse.Namespace, choice: ReferenceChoice, checks: tuple[str, ...]
+) -> Wanted:
+    """Return what to run.
+
+    Raises:
+        ConfigError: ``prompts``, ``positions`` or ``greedy_tokens``.
+    """
+    vocab, context = choice.family.vocab, choice.settings.context
+    for flag, value in (("--positions", arguments.positions),
+                        ("--greedy-tokens", arguments.greedy_tokens)):  # fmt: skip
+        if not 1 <= value <= context:
+            raise ConfigError(
+                f"{flag} is {value}: expected 1 to {context}, the context",
+                reason=flag.removeprefix("--").replace("-", "_"),
+            )
+    if choice.stored is not None:
+        if arguments.prompts:
+            raise ConfigError(
+                "--prompts does not go with a stored reference: its prompts are in the file",
+                reason="prompts",
+            )
+        prompts = [one.tokens for one in choice.stored.prompts]
+    elif arguments.prompts:
+        prompts = parse_prompts(_text(arguments.prompts), _encode(choice), arguments.prompts)
+    else:
+        prompts = default_prompts(_encode(choice), vocab, arguments.seed)
+    positions = context if choice.stored is not None else arguments.positions
+    greedy = arguments.greedy_tokens
+    return Wanted(shaped(prompts, vocab=vocab, positions=positions), checks, greedy, arguments.seed)
+
+
+def _encode(choice: ReferenceChoice) -> Callable[[str], Sequence[int]] | None:
+    """Return what turns text into ids; ``None`` for a checkpoint without a tokenizer."""
+    try:
+        tokenizer = choice.checkpoint.tokenizer()
+    except CheckpointError as error:
+        if error.reason == "tokenizer_missing":
+            return None
+        raise
+    return lambda text: tokenizer.encode(text, add_special=True)
+
+
+def _text(name: str) -> str:
+    path = Path(name)
+    try:
+        size = path.stat().st_size
+        if size > PROMPT_BYTES_MAX:
+            raise ConfigError(
+                f"{name} has {size} bytes: expected at most {PROMPT_BYTES_MAX} of prompts",
+                reason="prompts",
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} cannot be read: {error}", reason="prompts") from error

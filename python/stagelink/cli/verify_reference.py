@@ -1,0 +1,214 @@
+"""Which reference a ring is held against, and what it measures: an engine, or a stored file.
+
+It chooses and orders; the reference's rounds are run by `node.reference`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagelink.errors import CheckpointError, ConfigError
+from stagelink.node.comparison import replay
+from stagelink.node.reference import Reference
+from stagelink.node.stage import device_text, open_model, ranges_of, settings_of
+from stagelink.verify import measure
+from stagelink.verify.figures import closeness
+from stagelink.verify.scenario import FORCED, GREEDY
+from stagelink.verify.stored import StoredReference, read_stored, write_stored
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from stagelink.cli.progress import ProgressLine
+    from stagelink.config import ModelConfig
+    from stagelink.engine import Checkpoint, EngineSettings, Family
+    from stagelink.placement.ranges import Ranges
+    from stagelink.verify.evidence import Evidence
+    from stagelink.verify.recording import Recording
+
+WHOLE, STREAMED, AUTO = "whole", "streamed", "auto"
+_FALL_BACK = ("numpy", "transformers")
+
+
+@dataclasses.dataclass(slots=True)
+class ReferenceChoice:
+    """The model, and what it is computed with for comparison.
+
+    Attributes:
+        kind: ``"whole"``, ``"streamed"`` or ``"stored"``.
+        checkpoint: Opened; metadata only.
+        family: What its config says.
+        settings: The shapes of the ring.
+        ranges: Layers of every rank.
+        engine: What computes the reference; ``None`` for a stored one.
+        stored: The file's content.
+        layers: Most layers in memory at once, where it is streamed.
+        logits: What the reference made, by index of the round.
+    """
+
+    kind: str
+    checkpoint: Checkpoint
+    family: Family
+    settings: EngineSettings
+    ranges: Ranges
+    engine: Reference | None = None
+    stored: StoredReference | None = None
+    layers: int | None = None
+    logits: dict[int, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, arguments: argparse.Namespace, model: ModelConfig, watch: ProgressLine
+    ) -> ReferenceChoice:
+        """Open the model, and make or read the reference; no weights are read.
+
+        Raises:
+            ConfigError: ``reference`` for a file of another model, ``reference_layers``, or what
+                the engine cannot do.
+        """
+        checkpoint, family = open_model(model, watch.converting)
+        shapes = settings_of(model, family.context)
+        ranges = ranges_of(model, family)
+        watch.wipe()
+        kind, layers = arguments.reference, arguments.reference_layers
+        if layers is not None and (layers < 1 or kind == WHOLE):
+            raise ConfigError(
+                f"--reference-layers is {layers}: expected at least 1, and a streamed reference",
+                reason="reference_layers",
+            )
+        if kind not in (WHOLE, STREAMED, AUTO):
+            stored = read_stored(kind, family.vocab)
+            if stored.model != checkpoint.content_digest():
+                raise ConfigError(
+                    f"{kind} is a reference of another model: expected one of "
+                    f"{checkpoint.content_digest().hex()[:12]}, got {stored.model.hex()[:12]}",
+                    reason="reference",
+                )
+            return cls("stored", checkpoint, family, shapes, ranges, stored=stored)
+        engine = _engine(arguments.reference_engine, model, checkpoint, shapes, watch)
+        if kind == AUTO:
+            fits = engine.whole_bytes() * 2 <= _free_bytes()
+            kind = WHOLE if fits and layers is None else STREAMED
+        return cls(kind, checkpoint, family, shapes, ranges, engine=engine, layers=layers)
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Row dtype of the reference, where an engine makes it."""
+        return [] if self.engine is None else [self.engine.described.row_dtype]
+
+    @property
+    def backends(self) -> list[str]:
+        """Backend of the reference, where an engine makes it."""
+        return [] if self.engine is None else [self.engine.described.backend]
+
+    def is_same(self, stages: Sequence[dict[str, Any]], dtype: str) -> bool:
+        """Whether every stage computes with what the reference computes with."""
+        if self.engine is None:
+            return False
+        told = self.engine.described
+        own = told.backend, device_text(told)
+        alike = all((stage["engine"], stage["device"]) == own for stage in stages)
+        return alike and told.row_dtype == dtype
+
+    def measure(self, evidence: Evidence, found: Recording, engines: Sequence[str]) -> None:
+        """Fill in everything that needs a reference."""
+        if self.engine is not None:
+            whole = self.kind == WHOLE
+            made = replay(found, self.engine, self.ranges, engines, whole=whole, layers=self.layers)
+            self.logits = made.logits
+            evidence.boundaries = made.boundaries
+            evidence.close = measure.forced_closeness(found, made.logits)
+            evidence.splits = measure.greedy_splits(found, made.logits)
+        elif self.stored is not None:
+            pairs = zip(found.script.streams(FORCED), self.stored.prompts, strict=True)
+            evidence.close = [
+                closeness([found.logits[found.places(stream)]], [kept.logits])
+                for stream, kept in pairs
+            ]
+            # A file may have been made without greedy rounds.
+            greedy = zip(found.script.streams(GREEDY), self.stored.greedy, strict=False)
+            evidence.splits = [
+                measure.stored_split(
+                    number, measure.drawn(found, stream), list(kept.tokens), kept.logits
+                )
+                for number, (stream, kept) in enumerate(greedy)
+            ]
+
+    def save(self, path: str, found: Recording) -> None:
+        """Keep what the reference made."""
+        if self.engine is None:
+            raise ConfigError(
+                "--save-reference needs a reference that is computed, not a file",
+                reason="reference",
+            )
+        try:
+            write_stored(Path(path), self.checkpoint.content_digest(), found, self.logits)
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror or error}", reason="output"
+            ) from error
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the receipt's words for it."""
+        told = None if self.engine is None else self.engine.described
+        return {
+            "kind": self.kind,
+            "engine": None if told is None else told.backend,
+            "device": None if told is None else device_text(told),
+            "dtype": None if told is None else told.row_dtype,
+            "layers_at_once": self.layers,
+        }
+
+
+def _engine(
+    name: str | None, model: ModelConfig, checkpoint: Checkpoint, shapes: EngineSettings,
+    watch: ProgressLine,
+) -> Reference:  # fmt: skip
+    """Make the reference that was asked for, or the first of the usual ones that takes the model.
+
+    A ring of one engine is held against that engine, so that every byte can be compared. A mixed
+    one is held against one that is readable rather than fast.
+    """
+    names = [model.engine_of(rank) for rank in range(model.world)]
+    candidates = [name] if name else [names[0]] if len(set(names)) == 1 else [*_FALL_BACK, names[0]]
+    for candidate in candidates[:-1]:
+        try:
+            return _made(candidate, model, checkpoint, shapes, watch)
+        except (ConfigError, CheckpointError):
+            continue
+    return _made(candidates[-1], model, checkpoint, shapes, watch)
+
+
+def _made(
+    name: str, model: ModelConfig, checkpoint: Checkpoint, shapes: EngineSettings,
+    watch: ProgressLine,
+) -> Reference:  # fmt: skip
+    """Make an engine's reference; on the device of a rank with the same engine."""
+    alike = [rank for rank in range(model.world) if model.engine_of(rank) == name]
+    device = model.device_of(alike[0]) if alike else "auto"
+    settings = dataclasses.replace(
+        shapes,
+        device=device,
+        # Only what the ring's own engine promises has to hold for a reference of another kind.
+        batch_invariant=shapes.batch_invariant and len(alike) == model.world,
+        kv_dtype=shapes.kv_dtype if alike else "auto",
+    )
+    return Reference(checkpoint, name, settings, watch.converting)
+
+
+def _free_bytes() -> int:
+    """Return how much memory could be had now; half of all where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -1,0 +1,1 @@
+"""What a verification runs, compares and concludes: rounds, figures, limits, receipt and page."""

@@ -1,0 +1,64 @@
+"""The receipt of a verification: one JSON object with everything that was run and measured.
+
+It puts together what others measured and judged; a figure that was not measured is ``null``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from stagelink.verify.judge import is_good
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stagelink.verify.evidence import Evidence
+    from stagelink.verify.judge import Finding
+    from stagelink.verify.limits import Limits
+
+RECEIPT_VERSION = 1
+
+
+def make_receipt(
+    facts: Mapping[str, Any], evidence: Evidence, findings: Sequence[Finding], limits: Limits
+) -> dict[str, Any]:
+    """Return the receipt.
+
+    Args:
+        facts: What was run: stagelink, model, placement, stages, reference, settings, prompts,
+            machine.
+        evidence: What was measured.
+        findings: What it means.
+        limits: What it was held against.
+    """
+    faults = [fault for finding in findings for fault in finding.faults]
+    named = [
+        boundary.name
+        for boundary in evidence.boundaries
+        if not boundary.own.relative <= limits.relative
+    ]
+    receipt: dict[str, Any] = {
+        "receipt": RECEIPT_VERSION,
+        "evidence": "physical",
+        **facts,
+        "limits": limits.as_json(),
+        "checks": [finding.as_json() for finding in findings],
+        "measured": evidence.as_json(),
+        "first_boundary_off": named[0] if named else None,
+        "faults": faults,
+        "verdict": "pass" if is_good(findings) else "fail",
+    }
+    plain: dict[str, Any] = _plain(receipt)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy that strict JSON has words for: what is not finite becomes text."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,206 @@
+"""What a ring was given and what it gave: rounds, every stage's rows, logits, digests of states.
+
+It reads what the stages of a launch wrote; it compares nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stagelink.errors import StagelinkError
+from stagelink.request.round import RETURN_LAST, Entry, Round
+from stagelink.verify.strand import RETURN_ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from stagelink.verify.strand import Strand
+
+    Floats = npt.NDArray[np.float32]
+    Bytes = npt.NDArray[np.uint8]
+
+ROW_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype("<u2"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowFormat:
+    """How the rows of a boundary lie in bytes: planes after planes, ``width`` values a row each."""
+
+    dtype: str
+    width: int
+    planes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row, all planes."""
+        return self.planes * self.width * ROW_DTYPES[self.dtype].itemsize
+
+    def floats(self, rows: Bytes) -> Floats:
+        """Return a round's rows as float32 ``[rows, planes x width]``."""
+        stored = rows.view(ROW_DTYPES[self.dtype]).reshape(self.planes, -1, self.width)
+        if self.dtype == "bfloat16":
+            values = (stored.astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = stored.astype(np.float32)
+        return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(stored.shape[1], -1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """Rounds as they were run, and what each stream was for: ``(role, prompt)`` by stream id."""
+
+    rounds: tuple[Round, ...]
+    roles: Mapping[int, tuple[str, int]]
+
+    @classmethod
+    def of(cls, rounds: Sequence[Round], strands: Sequence[Strand]) -> Script:
+        """Make one of rounds that were run and the strands that they carried."""
+        return cls(tuple(rounds), {one.stream: (one.role, one.prompt) for one in strands})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values that `parse` reads."""
+        rounds = [
+            [[dataclasses.astuple(entry) for entry in one.entries], list(one.token_ids)]
+            for one in self.rounds
+        ]
+        return {"rounds": rounds, "roles": [[key, *value] for key, value in self.roles.items()]}
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Script:
+        """Read what `as_json` made; ``StagelinkError`` ``recording`` for anything else."""
+        try:
+            rounds = tuple(
+                Round(tuple(Entry(*entry) for entry in entries), tuple(int(one) for one in ids))
+                for entries, ids in data["rounds"]
+            )
+            roles = {int(stream): (str(role), int(n)) for stream, role, n in data["roles"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise StagelinkError(f"no script of rounds: {error}", reason="recording") from error
+        return cls(rounds, roles)
+
+    def streams(self, role: str) -> list[int]:
+        """Return the streams of a role, in the order in which they were opened."""
+        return [stream for stream, (found, _) in self.roles.items() if found == role]
+
+    def only(self, roles: Sequence[str]) -> list[int]:
+        """Return the indexes of rounds whose streams all have one of the roles."""
+        wanted = {stream for role in roles for stream in self.streams(role)}
+        return [
+            index
+            for index, one in enumerate(self.rounds)
+            if all(entry.id in wanted for entry in one.entries)
+        ]
+
+
+def returned_rows(one: Round) -> list[tuple[int, int, int]]:
+    """Return stream, position and offset in the round of every row that returns, in order."""
+    found, begin = [], 0
+    for entry in one.entries:
+        offsets = range(entry.rows) if entry.returns == RETURN_ALL else range(0)
+        if entry.returns == RETURN_LAST:
+            offsets = range(entry.rows - 1, entry.rows)
+        found += [(entry.id, entry.first + offset, begin + offset) for offset in offsets]
+        begin += entry.rows
+    return found
+
+
+class Recording:
+    """A script with the files of its ring.
+
+    Attributes:
+        script: The rounds.
+        form: Format of a boundary row.
+        logits: Float32 ``[returned rows, vocab]``, in the order of the rounds.
+        states: By rank, the digests of streams as they ended: ``{stream: digest or None}``.
+    """
+
+    def __init__(
+        self, script: Script, form: RowFormat, logits: Floats, rows: Sequence[Bytes],
+        states: Sequence[Mapping[int, str | None]] = (),
+    ) -> None:  # fmt: skip
+        """Take files that were checked for their sizes; see `read`."""
+        self.script, self.form, self.logits = script, form, logits
+        self.states = states
+        self._rows = rows
+        sizes = [one.rows_total * form.row_bytes for one in script.rounds]
+        self._offsets = [0, *itertools.accumulate(sizes)]
+        self._places: dict[int, dict[int, int]] = {}
+        place = 0
+        for one in script.rounds:
+            for stream, position, _ in returned_rows(one):
+                # A row that was computed again after a cut back is the one that counts.
+                self._places.setdefault(stream, {})[position] = place
+                place += 1
+
+    @property
+    def world(self) -> int:
+        """Stages that recorded their rows."""
+        return len(self._rows)
+
+    def places(self, stream: int) -> list[int]:
+        """Return where a stream's logits lie, in order of position."""
+        found = self._places.get(stream, {})
+        return [found[position] for position in sorted(found)]
+
+    def at(self, stream: int, position: int) -> int | None:
+        """Return where the logits of one position lie."""
+        return self._places.get(stream, {}).get(position)
+
+    def rows(self, rank: int, index: int) -> Bytes:
+        """Return the rows that a stage made in one round, as bytes."""
+        return self._rows[rank][self._offsets[index] : self._offsets[index + 1]]
+
+    def returned(self, index: int) -> slice:
+        """Return where the logits of one round lie."""
+        counts = [len(returned_rows(one)) for one in self.script.rounds[: index + 1]]
+        return slice(sum(counts[:-1]), sum(counts))
+
+
+def read_recording(
+    script: Script, form: RowFormat, vocab: int, *, logits: Path, rows: Sequence[Path],
+    states: Sequence[Path] = (),
+) -> Recording:  # fmt: skip
+    """Map the files of a launch; ``StagelinkError`` ``recording`` where a size is not the script's.
+
+    Args:
+        script: The rounds that the ring ran.
+        form: Format of a boundary row.
+        vocab: Logits of one row.
+        logits: Float32, every returned row.
+        rows: A file a rank, the rows of every round.
+        states: A file a rank, a line a stream that ended: id and digest, or ``-``.
+    """
+    returned = sum(len(returned_rows(one)) for one in script.rounds)
+    total = sum(one.rows_total for one in script.rounds)
+    mapped = _map(logits, 4 * returned * vocab).view("<f4").reshape(returned, vocab)
+    stages = [_map(path, total * form.row_bytes) for path in rows]
+    return Recording(script, form, mapped, stages, [_states(path) for path in states])
+
+
+def _map(path: Path, size: int) -> Bytes:
+    found = path.stat().st_size if path.exists() else 0
+    if found != size:
+        raise StagelinkError(
+            f"{path.name}: expected {size} recorded bytes, found {found}", reason="recording"
+        )
+    return np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+
+
+def _states(path: Path) -> dict[int, str | None]:
+    found: dict[int, str | None] = {}
+    if path.exists():
+        for line in path.read_text(encoding="ascii").splitlines():
+            stream, _, digest = line.partition(" ")
+            found[int(stream)] = None if digest == "-" else digest
+    return found
