@@ -13,6 +13,7 @@ import numpy as np
 from tests.engines.llamacpp.tiny_shapes import ARCHITECTURE, FFN, LAYERS, VOCAB, WIDTH, shapes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import numpy.typing as npt
@@ -120,7 +121,13 @@ NAMES = tuple(VALUES)
 
 
 def make_gguf(
-    folder: Path, name: str, *, kind: str = "F32", seed: int = 0, **changes: object
+    folder: Path,
+    name: str,
+    *,
+    kind: str = "F32",
+    seed: int = 0,
+    tensors: Mapping[str, tuple[int, ...]] | None = None,
+    **changes: object,
 ) -> Path:
     """Write file ``name`` of ``VALUES`` into ``folder`` and return its path.
 
@@ -132,6 +139,7 @@ def make_gguf(
         name: A key of ``VALUES``.
         kind: ``F32``, ``F16``, ``Q8_0``, ``Q4_0`` or ``Q4_1``: the type of the matrices.
         seed: Another seed gives other weights.
+        tensors: Further tensors, name and shape.
         changes: Metadata to set otherwise, under the architecture's prefix, with ``__`` for a dot;
             ``None`` leaves a key out.
     """
@@ -144,7 +152,7 @@ def make_gguf(
     for key, value in values.items():
         _add(writer, f"{architecture}.{key}", value)
     _add_tokenizer(writer)
-    for tensor, shape in shapes_of(name, values).items():
+    for tensor, shape in {**shapes_of(name, values), **(tensors or {})}.items():
         _add_tensor(writer, tensor, _draw(tensor, shape, seed), _QUANTIZED[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
