@@ -325,3 +325,20 @@ def test_a_reader_that_goes_away_ends_the_launch(lab: Lab) -> None:
     node.process.stdout.close()
     _told_once(node, 1, "output")
     assert lab.left_behind() == []
+
+
+def test_a_stage_that_dies_while_a_chat_waits_for_a_line_is_named_at_once(lab: Lab) -> None:
+    model = make_tiny(lab.folder / "chat", "llama")
+    (model / "chat_template.jinja").write_text("{{ messages[-1].content }}", encoding="utf-8")
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stdin, open(writer, "wb"):  # noqa: PTH123 (no path)
+        lead = lab.node(0, 2, "--listen", "127.0.0.1:0", model=model, stdin=stdin)
+        wait_for(lead, lambda: "listening on " in lead.told)
+        address = lead.told.split("listening on ")[1].split(";")[0]
+        follower = lab.node(1, 2, "--lead", address, model=model)
+        os.write(writer, b"hello\n")
+        wait_for(lead, lambda: len(lead.text) > 0)
+        follower.process.kill()
+        began = time.monotonic()
+        _told_once(lead, 1, "rank 1 ", "connection lost")
+        assert time.monotonic() - began < NOTICE_SECONDS

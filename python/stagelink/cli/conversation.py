@@ -9,6 +9,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from stagelink.cli.idle import looking
 from stagelink.errors import ConfigError
 from stagelink.node.answer import Answer, answer, limits_of
 from stagelink.node.prompt import chat_prompt
@@ -50,7 +51,8 @@ class Conversation:
         """The next message; ``None`` at the end."""
         while True:
             try:
-                line = input("> " if sys.stdin.isatty() else "").strip()
+                with looking(lambda: self._running.ring.progress("idle")):
+                    line = input("> " if sys.stdin.isatty() else "").strip()
             except EOFError:
                 if sys.stdin.isatty():
                     print(flush=True)
