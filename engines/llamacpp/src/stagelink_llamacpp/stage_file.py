@@ -68,7 +68,7 @@ def range_file(source: GgufSource, rule: Rule, first: int, end: int) -> StageFil
     """Lay out the file of layers ``first..end``: those layers renumbered, and no vocabulary."""
     names = {name: rule.tensor_name(name, first, end) for name in source.tensors}
     renamed = {name: new for name, new in names.items() if new is not None}
-    return _laid_out(source, rule.metadata_for(first, end), _zeros(rule.zeros), renamed)
+    return _laid_out(source, rule.metadata_for(first, end), rule.zeros, renamed)
 
 
 def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
@@ -77,24 +77,18 @@ def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
     A layer whose matrices are zero leaves the residual as it is, so the rows that it is handed are
     normed and multiplied, and nothing else.
     """
-    return _laid_out(source, rule.values, _zeros(rule.zeros), rule.renamed)
+    return _laid_out(source, rule.values, rule.zeros, rule.renamed)
 
 
 def embed_file(source: GgufSource) -> StageFile:
     """Lay out a file with the embedding alone, where the head's file has another vocabulary."""
-    return _laid_out(source, {"general.architecture": "none"}, [], {EMBED: EMBED})
-
-
-def _zeros(shapes: Mapping[str, tuple[int, ...]]) -> list[Entry]:
-    return [
-        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES) for name, shape in shapes.items()
-    ]
+    return _laid_out(source, {"general.architecture": "none"}, {}, {EMBED: EMBED})
 
 
 def _laid_out(
     source: GgufSource,
     values: Mapping[str, Any],
-    zeros: list[Entry],
+    zeros: Mapping[str, tuple[int, ...]],
     renamed: Mapping[str, str],
 ) -> StageFile:
     own = [source.tensors[name] for name in renamed]
@@ -102,7 +96,10 @@ def _laid_out(
         Entry(new, one.kind, one.shape, one.nbytes)
         for new, one in zip(renamed.values(), own, strict=True)
     ]
-    entries = (*zeros, *copied)
+    blank = [
+        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES) for name, shape in zeros.items()
+    ]
+    entries = (*blank, *copied)
     head = encode_head(values, source.kinds, entries)
     return StageFile(head, entries, (*(None for _ in zeros), *renamed))
 
