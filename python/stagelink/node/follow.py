@@ -9,20 +9,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from stagelink.node.boundary import IncomingRows, OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.returned import gather_returned
 from stagelink.node.times import StageTimes
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from stagelink._native import Plan
     from stagelink.engine import StageEngine
     from stagelink.node.rows import BoundaryRows
     from stagelink.ring import Ring
-
-_NO_ROWS = np.empty(0, dtype=np.uint8)
 
 
 def follow(
@@ -45,7 +43,8 @@ def follow(
         if received is None:
             return times
         number, plan = received
-        rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else _NO_ROWS
+        # A round without rows gets aligned memory too, of no bytes: what every engine can view.
+        rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else rows.landing[:0]
         rows_out = outgoing.take(plan.rows_total)
         ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
         arrived = time.perf_counter()
