@@ -30,7 +30,7 @@ Place = tuple[int, int]
 _Taken = tuple[str, int, tuple[int, ...], str | None]
 
 CONTEXT, BATCH, STREAMS = 256, 256, 4
-_F32_KIND, _ENABLED, _DISABLED = 0, 1, 0
+_F32_KIND, _F16_KIND, _FLASH_ON = 0, 1, 1
 
 _ggml = native._lib
 _ggml.ggml_get_name.argtypes, _ggml.ggml_get_name.restype = [ctypes.c_void_p], ctypes.c_char_p
@@ -90,11 +90,12 @@ class Model:
         context.n_ctx, context.n_seq_max = CONTEXT * STREAMS, STREAMS
         context.n_batch = context.n_ubatch = BATCH
         context.n_threads = context.n_threads_batch = threads
-        context.type_k = context.type_v = _F32_KIND
-        context.flash_attn_type = _DISABLED
+        # The engine's own settings, so that its stages can be held against this.
+        context.type_k = context.type_v = _F16_KIND
+        context.flash_attn_type = _FLASH_ON
+        context.kv_unified, context.swa_full = False, True
         context.cb_eval = self._hook
         context.no_perf = True
-        context.kv_unified = True
         self._context = native.llama_init_from_model(self._model, context)
         if not self._context:
             raise NativeError(" | ".join(_LOG.lines[-6:]))

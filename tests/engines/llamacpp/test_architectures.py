@@ -44,7 +44,7 @@ _CHUNKS, _STEPS = (33, 7), 3
 @pytest.mark.parametrize("name", NAMES)
 def test_three_slices_equal_the_whole_file_byte_for_byte(name: str, tmp_path: Path) -> None:
     path = make_gguf(tmp_path, name, kind="Q8_0")
-    cuts = _spread(rule_for(read_source(path)), 3)
+    cuts = spread(rule_for(read_source(path)), 3)
     _equal(path, cuts, list(script(2, _CHUNKS, _STEPS)), tmp_path)
 
 
@@ -68,7 +68,7 @@ def test_two_three_and_five_slices_equal_the_whole_file(
     path = make_gguf(tmp_path, name, kind=kind)
     rule = rule_for(read_source(path))
     for stages in (2, 3, 5):
-        cuts = _spread(rule, stages)
+        cuts = spread(rule, stages)
         for streams, chunks in ((1, (60,)), (1, (1, 20, 39)), (4, (33, 7, 20))):
             _equal(path, cuts, list(script(streams, chunks, 5)), tmp_path)
 
@@ -153,7 +153,7 @@ def test_a_slice_of_deepseek_with_a_lite_models_layers_does_not_load(tmp_path: P
     assert rule.range_refused(0, 26) is not None
 
 
-def _spread(rule: Rule, stages: int) -> tuple[int, ...]:
+def spread(rule: Rule, stages: int) -> tuple[int, ...]:
     """Cuts for so many stages, or as many as the rule allows, of about equal size."""
     bounds = [0]
     for stage in range(1, stages):

@@ -85,7 +85,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "attn_logit_softcapping": 5.0,
         "final_logit_softcapping": 3.0,
     },
-    "gemma3": {**_WIDE_HEADS, **_WINDOW, "rope.freq_base": 1e6, "rope.scaling.factor": 8.0},
+    "gemma3": {**_WIDE_HEADS, **_WINDOW, "rope.freq_base": 1e6,
+               "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     "phi3": {"rope.dimension_count": 32, "rope.scaling.original_context_length": 64,
              "rope.scaling.attn_factor": 1.1},
     "deepseek2": {
@@ -203,11 +204,21 @@ def _draw(name: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[np.float3
     if name.endswith("ssm_a"):
         # The file has -exp(A_log).
         return -np.exp(noise * _NOISE)
+    if name == "rope_freqs.weight":
+        return _llama3_factors(2 * shape[0])
     if "norm" in name or name.startswith("rope_"):
         return 1 + np.abs(_NOISE * noise)
     if name.endswith(".bias") or "sinks" in name:
         return _NOISE * noise
     return (0.4 if "ssm_conv1d" in name or "ffn_gate_inp" in name else _SPREAD) * noise
+
+
+def _llama3_factors(head_width: int) -> npt.NDArray[np.float32]:
+    """Divisors of the frequencies in Llama 3.1's scaling (8, 1, 4, 8192), as its files have them."""
+    powers = np.arange(0, head_width, 2) / head_width
+    turns = 8192 / (2 * np.pi * _SHARED["rope.freq_base"] ** powers)
+    blend = np.clip((turns - 1) / 3, 0, 1)
+    return (1 / ((1 - blend) / 8 + blend)).astype(np.float32)
 
 
 def _add_tensor(

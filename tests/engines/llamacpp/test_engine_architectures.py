@@ -1,0 +1,117 @@
+"""The engine's stages give byte for byte what the whole file gives in one llama.cpp context.
+
+Every architecture with a rule, over the engine's own files, slots and plans; the whole file runs
+with the same settings and no engine. Streams of one engine against itself are in the promises.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
+from tests.engines.llamacpp.native_chain import (
+    BATCH,
+    CONTEXT,
+    STREAMS,
+    Model,
+    read_source,
+    rule_for,
+    script,
+)
+from tests.engines.llamacpp.test_architectures import spread
+from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineSettings, read_family
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import step
+from stagelink_llamacpp import LlamaCppEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.engines.llamacpp.native_chain import Place
+
+_SETTINGS = EngineSettings(
+    context=CONTEXT, streams_max=STREAMS, rows_max=BATCH, chunk_rows=32, threads=1
+)
+# At most the rows of one call of the head: more are another composition there.
+_CHUNKS, _STEPS = (30, 7), 3
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_stages_equal_the_whole_file_in_one_context(name: str, tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, name, kind="Q8_0")
+    _equal(path, spread(rule_for(read_source(path)), 3), 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["F32", "Q4_0"])
+@pytest.mark.parametrize("name", NAMES)
+def test_one_two_three_and_five_stages_equal_the_whole_file(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    path = make_gguf(tmp_path, name, kind=kind)
+    for stages, streams in itertools.product((1, 2, 3, 5), (1, 4)):
+        _equal(path, spread(rule_for(read_source(path)), stages), streams)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "end"),
+    [("smollm3", 0, 3), ("qwen35", 4, 7), ("gemma2", 3, 4), ("gpt-oss", 7, 8)],
+)
+def test_a_forbidden_range_is_refused_by_the_engine_before_it_loads(
+    name: str, first: int, end: int, tmp_path: Path
+) -> None:
+    path = make_gguf(tmp_path, name)
+    with pytest.raises(ConfigError, match="nearest allowed") as caught:
+        _stage(path, first, end)
+    assert caught.value.reason == "engine_cut"
+
+
+def _equal(path: Path, cuts: Sequence[int], streams: int) -> None:
+    layers = rule_for(read_source(path)).layers
+    bounds = (0, *cuts, layers)
+    stages = [_stage(path, *one) for one in itertools.pairwise(bounds)]
+    for stage in stages:
+        stage.load()
+    pipeline = Pipeline(stages)
+    last = f"l_out-{layers - 1}"
+    try:
+        with Model(path, [last]) as whole:
+            for places, tokens in script(streams, _CHUNKS, _STEPS):
+                expected = whole.run(places, tokens=tokens)
+                got = pipeline.round(*_round(places, tokens))
+                assert got.rows.tobytes() == expected[last].tobytes(), f"rows, cuts {cuts}"
+                assert got.logits.tobytes() == expected["logits"].tobytes(), f"logits, cuts {cuts}"
+                assert got.logits.std() > 0.05
+    finally:
+        pipeline.close()
+
+
+def _stage(path: Path, first: int, end: int) -> LlamaCppEngine:
+    checkpoint = open_checkpoint(path)
+    family = read_family(checkpoint.config)
+    return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=_SETTINGS)
+
+
+def _round(places: Sequence[Place], tokens: Sequence[int]) -> tuple:
+    entries = []
+    for stream, group in itertools.groupby(places, key=lambda place: place[0]):
+        rows = list(group)
+        first = rows[0][1]
+        entries.append(Entry(stream + 1, CONTINUE if first else OPEN, first, len(rows)))
+    one = step(*entries, ids=tokens)
+    return one.plan, np.asarray(one.token_ids)
