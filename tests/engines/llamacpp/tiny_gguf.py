@@ -214,7 +214,7 @@ def _draw(name: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[np.float3
 
 
 def _llama3_factors(head_width: int) -> npt.NDArray[np.float32]:
-    """Divisors of the frequencies in Llama 3.1's scaling (8, 1, 4, 8192), as its files have them."""
+    """The divisors of Llama 3.1's scaling (8, 1, 4, 8192), as its files have them."""
     powers = np.arange(0, head_width, 2) / head_width
     turns = 8192 / (2 * np.pi * _SHARED["rope.freq_base"] ** powers)
     blend = np.clip((turns - 1) / 3, 0, 1)
