@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch engine is not installed here")
+pytest.importorskip("torch", reason="the torch engine is not installed here")
 
-from tests.engines.torch.rig import (  # noqa: E402
+import torch
+from tests.engines.torch.rig import (
     CHUNKINGS,
     CUTS,
     in_chunks,
@@ -21,7 +22,7 @@ from tests.engines.torch.rig import (  # noqa: E402
     token_ids,
 )
 
-from stagelink_conformance.stages import assert_same_bits  # noqa: E402
+from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

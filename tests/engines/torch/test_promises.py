@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
-from stagelink_conformance.promises import *  # noqa: E402, F403
-from stagelink_torch import TorchEngine  # noqa: E402
+from stagelink_conformance.promises import *  # noqa: F403
+from stagelink_torch import TorchEngine
 
 
 @pytest.fixture(scope="session")

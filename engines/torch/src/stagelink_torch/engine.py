@@ -12,6 +12,7 @@ import torch
 
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
 from stagelink_torch.families import family_module
+from stagelink_torch.invariance import invariant_setup
 from stagelink_torch.layer import Batch, Piece
 from stagelink_torch.machine import device_name, dtype_name, libraries, make_setup
 from stagelink_torch.model import Model
@@ -50,11 +51,13 @@ class TorchEngine:
 
         Raises:
             ConfigError: ``engine_family``, ``engine_range``, ``engine_dtype``, ``engine_device``,
-                ``engine_limit``.
+                ``engine_limit``, ``engine_threads`` or ``engine_invariance``.
             CheckpointError: For what the family's layers have no formula for.
         """
         self._module = family_module(family)
         self._setup = make_setup(family, settings)
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
         if not 0 <= first < end <= family.layers or (lead and first != 0):
             at = "a range from layer 0" if lead else "a range of layers"
             raise ConfigError(
@@ -65,6 +68,9 @@ class TorchEngine:
         check = getattr(self._module, "check", None)
         if check is not None:
             check(family, self._setup)
+        if settings.batch_invariant:
+            able = getattr(self._module, "INVARIANT", False)
+            self._setup = invariant_setup(family, self._setup, able=able)
         self._checkpoint = checkpoint
         self._family = family
         self._span, self._lead = (first, end), lead
@@ -94,8 +100,6 @@ class TorchEngine:
         """Read the own tensors and make the slots and the tables."""
         if self._loaded is not None:
             return
-        if self._settings.threads is not None:
-            torch.set_num_threads(self._settings.threads)
         total = self._weight_bytes()
         reader = StageReader(self._checkpoint, self._setup, self._float32, total, progress)
         with torch.no_grad():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from stagelink_torch.kv import KvSlots
     from stagelink_torch.layer import Batch, Layer, LayerSlots, Setup, Weights
 
+INVARIANT = True
+
 _NORMS = (
     "input_layernorm",
     "post_attention_layernorm",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # The published model's; its config does not always say them.
 _ALPHA, _LIMIT = 1.702, 7.0
 
+INVARIANT = True
+
 
 class TopRouter:
     """Shares are the softmax over the chosen experts' logits alone."""

@@ -10,6 +10,8 @@ A family is one module named as its ``model_type`` (``families.py`` lists them) 
   ``ends.py``'s are not the family's; ``weights`` then reads the checkpoint's own names;
 - optionally ``check(family, setup) -> None``: ``ConfigError`` or ``CheckpointError`` for what the
   family's layers cannot do, raised before any weights are read;
+- optionally ``INVARIANT = True``: its layers pad as ``Setup.row_step`` and ``kv_step`` say, so that
+  a stream's bits do not depend on neighbours or chunks; without it the mode is refused;
 - optionally ``FLOAT32 = ("A_log", ...)``: tensors, by the end of their names, that are held in
   float32 whatever the compute dtype is.
 

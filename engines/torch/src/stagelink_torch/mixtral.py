@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
+INVARIANT = True
+
 _BLOCK = "block_sparse_moe."
 
 

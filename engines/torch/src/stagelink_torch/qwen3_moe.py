@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
+INVARIANT = True
+
 
 def make_layer(family: Family, index: int, weights: Weights, setup: Setup) -> Layer:  # noqa: ARG001
     """Make a layer; one without a router in the checkpoint is dense."""

@@ -1,0 +1,143 @@
+"""Batch-invariant mode: a stream has the same bits alone, in any chunks, and beside any neighbours.
+
+It says nothing of speed; bench/engines.py prints what the mode costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the torch engine is not installed here")
+
+import torch
+from tests.engines.torch.rig import (
+    CHUNKINGS,
+    in_chunks,
+    logits_of,
+    make_pipeline,
+    make_stage,
+    token_ids,
+)
+
+from stagelink.engine import CONTINUE, OPEN, ConfigError
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import step
+from stagelink_conformance.stages import assert_same_bits
+from stagelink_torch import layer
+from stagelink_torch.invariance import find_padding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from stagelink_conformance.pipeline import Outcome, Pipeline
+
+FAMILIES = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "mixtral",
+    "qwen3_moe",
+    "gemma3_text",
+    "gpt_oss",
+)
+SETUP = layer.Setup(torch.device("cpu"), torch.float32, torch.float32, 64, 2, 64)
+
+
+def test_the_probe_finds_a_padding_and_one_row_is_not_enough() -> None:
+    padding = find_padding([(96, 64), (64, 96)], SETUP)
+    assert padding is not None
+    assert padding.row_step > 1
+
+
+def test_the_description_says_whether_the_mode_is_on(tiny: Callable[..., Path]) -> None:
+    said = [
+        make_stage(tiny("llama"), 0, 2, batch_invariant=mode).describe().batch_invariant
+        for mode in (False, True)
+    ]
+    assert said == [False, True]
+
+
+def test_a_family_whose_layers_do_not_pad_is_refused_by_name(
+    tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("stagelink_torch.llama.INVARIANT")
+    with pytest.raises(ConfigError) as caught:
+        make_stage(tiny("llama"), 0, 2, batch_invariant=True)
+    assert caught.value.reason == "engine_invariance"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_chunking_gives_the_same_bits(tiny: Callable[..., Path], name: str) -> None:
+    pipeline = make_pipeline(tiny(name), batch_invariant=True, streams_max=5)
+    ids = token_ids()
+    played = [
+        logits_of(pipeline.play(in_chunks(ids, chunks, stream)))
+        for stream, chunks in enumerate(CHUNKINGS.values(), start=1)
+    ]
+    assert {logits.tobytes() for logits in played} == {played[0].tobytes()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_four_streams_in_random_mixed_rounds_equal_each_alone(
+    tiny: Callable[..., Path], name: str, seed: int
+) -> None:
+    ids = {stream: token_ids(10 * seed + stream, 60 + 9 * stream) for stream in range(1, 5)}
+    mixed = _play_mixed(make_pipeline(tiny(name), [3], batch_invariant=True), ids, seed)
+    alone = make_pipeline(tiny(name), batch_invariant=True)
+    for stream, own in ids.items():
+        expected = alone.play(in_chunks(own, [len(own)], stream))[0]
+        assert_same_bits([mixed[stream]], [expected])
+
+
+def test_a_slot_that_held_infinities_leaves_no_trace(tiny: Callable[..., Path]) -> None:
+    pipeline = make_pipeline(tiny("llama"), batch_invariant=True, streams_max=1)
+    expected = pipeline.play(in_chunks(token_ids(), [96], 1))
+    pipeline.play([step(Entry(1, 3), ids=[])])
+    model, _ = pipeline.engines[0]._loaded  # type: ignore[attr-defined]
+    for slots in model.slots:
+        slots.keys.fill_(float("inf"))
+        slots.values.fill_(float("nan"))
+    assert_same_bits(pipeline.play(in_chunks(token_ids(), [96], 2)), expected)
+
+
+def _play_mixed(pipeline: Pipeline, ids: dict[int, list[int]], seed: int) -> dict[int, Outcome]:
+    """Play all streams together, each in its own random pieces; return each stream's rows."""
+    rng = np.random.default_rng(seed)
+    held = dict.fromkeys(ids, 0)
+    parts: dict[int, list[Outcome]] = {stream: [] for stream in ids}
+    while any(held[stream] < len(own) for stream, own in ids.items()):
+        entries, taken = [], []
+        for stream, own in ids.items():
+            rows = min(int(rng.choice([0, 1, 1, 2, 3, 5, 17, 30])), len(own) - held[stream])
+            if rows:
+                op = CONTINUE if held[stream] else OPEN
+                entries.append(Entry(stream, op, held[stream], rows))
+                taken += own[held[stream] : held[stream] + rows]
+                held[stream] += rows
+        if not entries:
+            continue
+        one = step(*entries, ids=taken)
+        outcome = pipeline.round(one.plan, one.token_ids)
+        begin = 0
+        for entry in entries:
+            span = slice(begin, begin + entry.rows)
+            part = dataclasses.replace(
+                outcome, rows=outcome.rows[:, span], logits=outcome.logits[span]
+            )
+            parts[entry.stream].append(part)
+            begin += entry.rows
+    return {
+        stream: dataclasses.replace(
+            own[0],
+            rows=np.concatenate([one.rows for one in own], axis=1),
+            logits=np.concatenate([one.logits for one in own]),
+        )
+        for stream, own in parts.items()
+    }
