@@ -1,0 +1,299 @@
+"""TransformersEngine: the seam's promises kept, on top of rounds, streams and the range.
+
+It checks and orders; the modules compute in model.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from stagelink.engine import CONTINUE, OPEN, EngineDescription
+from stagelink_transformers.boundary import Boundary
+from stagelink_transformers.device import choose_device, choose_dtype, device_name, libraries
+from stagelink_transformers.model import LayerRange
+from stagelink_transformers.refusal import refuse, refuse_config
+from stagelink_transformers.rounds import Held, check_position, check_round
+from stagelink_transformers.state import StateFormat, encode_state, parse_state
+from stagelink_transformers.streams import Stream
+from stagelink_transformers.weights import fill, kept_dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_transformers.rounds import Round
+
+    Bytes = npt.NDArray[np.uint8]
+
+
+class TransformersEngine:
+    """Layers ``first..end`` of a decoder of transformers, one stream a call."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        family: Family,
+        first: int,
+        end: int,
+        *,
+        lead: bool,
+        settings: EngineSettings,
+    ) -> None:
+        """Check the range and the settings and build the modules without memory.
+
+        Raises:
+            ConfigError: ``engine_dtype``, ``engine_device``, ``engine_range``, ``engine_limit``,
+                ``engine_family`` or ``batch_invariant``.
+        """
+        self._dtype = choose_dtype(settings)
+        self._device = choose_device(settings)
+        _check_settings(family, settings)
+        _check_range(family, first, end, lead=lead)
+        self._checkpoint = checkpoint
+        self._family = family
+        self._first, self._end, self._lead = first, end, lead
+        self._settings = settings
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self._model = LayerRange(family, first, end, lead=lead, dtype=self._dtype)
+        self._weight_bytes = self._model.parameter_bytes(kept_dtypes(self._model))
+        self._boundary = Boundary(family.width, settings.dtype, self._dtype, self._device)
+        self._streams: dict[int, Stream] = {}
+        self._loaded = False
+        self._broken = False
+
+    def describe(self) -> EngineDescription:
+        """Say what this stage is and will hold."""
+        settings = self._settings
+        return EngineDescription(
+            backend=f"transformers-{self._device.type}",
+            device=device_name(self._device),
+            row_dtype=settings.dtype,
+            kv_dtype=settings.dtype,
+            width=self._family.width,
+            planes=1,
+            kv_rows=settings.context * settings.streams_max,
+            states=settings.streams_max,
+            batch_invariant=False,
+            weight_bytes=self._weight_bytes,
+            libraries=libraries(),
+        )
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the own tensors into the modules."""
+        if self._loaded:
+            return
+        names = _own_names(self._family, self._first, self._end, lead=self._lead)
+        fill(self._model, self._checkpoint, names, self._device, progress)
+        self._loaded = True
+
+    @torch.inference_mode()
+    def warm(self) -> None:
+        """Run one row and one chunk through the layers; nothing of it stays."""
+        self._check_ready()
+        settings = self._settings
+        chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
+        for count in (1, chunk):
+            self._new_stream().run(self._boundary.zeros(count))
+        if self._lead:
+            self._model.head(self._boundary.zeros(1))
+
+    @torch.inference_mode()
+    def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
+        """Turn a round's rows into rows; see the seam."""
+        self._check_ready()
+        checked = check_round(plan, self._held(), self._settings)
+        source = self._boundary.see(rows_in, checked.rows, "rows_in")
+        target = self._boundary.see(rows_out, checked.rows, "rows_out")
+        self._compute(checked, lambda begin, end: self._boundary.take(source[begin:end]), target)
+
+    @torch.inference_mode()
+    def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
+        """Embed a round's token ids and run the own layers; lead only."""
+        self._check_ready()
+        self._check_lead()
+        checked = check_round(plan, self._held(), self._settings)
+        self._check_ids(token_ids, checked.rows)
+        target = self._boundary.see(rows_out, checked.rows, "rows_out")
+
+        def take(begin: int, end: int) -> torch.Tensor:
+            return torch.from_numpy(token_ids[begin:end].copy()).to(self._device)
+
+        self._compute(checked, take, target)
+
+    @torch.inference_mode()
+    def run_head(self, rows_in: Bytes, rows: int) -> npt.NDArray[np.float32]:
+        """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
+        self._check_ready()
+        self._check_lead()
+        if not 0 <= rows <= self._settings.rows_max:
+            most = self._settings.rows_max
+            raise refuse("too_many_rows", f"at most {most} rows for the head", rows)
+        source = self._boundary.see(rows_in, rows, "rows_in")
+        if rows == 0:
+            return np.zeros((0, self._family.vocab), dtype=np.float32)
+        logits = self._model.head(self._boundary.take(source)).cpu().contiguous()
+        return np.array(logits.numpy(), dtype=np.float32, copy=True)
+
+    @torch.inference_mode()
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` positions.
+
+        Raises:
+            EngineError: ``unknown_stream``, ``wrong_position`` or ``history_gone``.
+        """
+        self._check_ready()
+        state = self._open_stream(stream)
+        check_position(stream, position, Held(state.position, state.oldest))
+        self._broken = True
+        state.cut(position)
+        self._broken = False
+
+    def save(self, stream: int) -> bytes:
+        """Return the stream's state of the own layers (state.py has the format)."""
+        self._check_ready()
+        state = self._open_stream(stream)
+        return encode_state(self._state_format(), state.cache, state.position)
+
+    @torch.inference_mode()
+    def restore(self, stream: int, state: bytes) -> None:
+        """Open ``stream`` with a state that ``save`` of an equal stage made."""
+        self._check_ready()
+        if stream in self._streams:
+            raise refuse("stream_reused", f"stream {stream} not to be open", "an open one")
+        if len(self._streams) == self._settings.streams_max:
+            most = self._settings.streams_max
+            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        sample = self._new_stream()
+        sample.run(self._boundary.zeros(1))
+        slack = self._settings.rows_max
+        cache = self._model.make_cache(slack)
+        position = parse_state(self._state_format(), state, sample.cache, cache)
+        self._streams[stream] = Stream.restored(self._model, slack, cache, position)
+
+    def close(self) -> None:
+        """Drop weights and states; calling it again does nothing."""
+        self._streams.clear()
+        if self._loaded:
+            self._model = LayerRange.__new__(LayerRange)
+        self._broken = True
+
+    def _compute(
+        self,
+        checked: Round,
+        take: Callable[[int, int], torch.Tensor],
+        target: Bytes,
+    ) -> None:
+        """Apply a checked round. From here on only a fault of the machine can stop it."""
+        self._broken = True
+        for entry in checked.entries:
+            if entry.op == OPEN:
+                self._streams[entry.stream] = self._new_stream()
+            elif entry.op == CONTINUE:
+                self._streams[entry.stream].cut(entry.first)
+            else:
+                del self._streams[entry.stream]
+        for piece in checked.pieces:
+            rows = take(piece.begin, piece.end)
+            out = self._streams[piece.stream].run(rows)
+            self._boundary.put(out, target[piece.begin : piece.end])
+        self._broken = False
+
+    def _new_stream(self) -> Stream:
+        return Stream(self._model, self._settings.rows_max)
+
+    def _held(self) -> Mapping[int, Held]:
+        return {n: Held(one.position, one.oldest) for n, one in self._streams.items()}
+
+    def _open_stream(self, stream: int) -> Stream:
+        if stream not in self._streams:
+            raise refuse("unknown_stream", "an open stream", f"stream {stream}")
+        return self._streams[stream]
+
+    def _state_format(self) -> StateFormat:
+        return StateFormat.of(
+            self._family,
+            self._first,
+            self._end,
+            context=self._settings.context,
+            dtype=self._settings.dtype,
+            content=self._checkpoint.content_digest(),
+        )
+
+    def _check_ready(self) -> None:
+        """Refuse an engine that is not loaded, closed or broken."""
+        if not self._loaded or self._broken:
+            raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+
+    def _check_lead(self) -> None:
+        """Refuse to embed or to make logits on a follower."""
+        if not self._lead:
+            raise refuse("engine_role", "the lead's engine", "a follower's")
+
+    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
+        """Refuse ids of another shape or type, or outside the vocabulary."""
+        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+            got = f"{token_ids.dtype} {list(token_ids.shape)}"
+            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
+        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
+        if outside.any():
+            worst = int(token_ids[outside][0])
+            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
+
+
+def _own_names(family: Family, first: int, end: int, *, lead: bool) -> dict[str, str]:
+    """Return each own tensor's name, and its name in a text model of the own layers only."""
+    names = {}
+    at = {family.layer_prefix(n): n for n in range(first, end)}
+    for name in family.own_tensors(first, end, lead):
+        local = name
+        for prefix, n in at.items():
+            if name.startswith(prefix):
+                kept = prefix.removesuffix(f"{n}.")
+                local = f"{kept}{n - first}.{name.removeprefix(prefix)}"
+        if local.startswith(family.prefix):
+            local = "model." + local.removeprefix(family.prefix)
+        names[name] = local
+    return names
+
+
+def _check_range(family: Family, first: int, end: int, *, lead: bool) -> None:
+    """Refuse a range that is not inside the model, or that the model cannot be cut to."""
+    if not 0 <= first < end <= family.layers or (lead and first != 0):
+        expected = f"a range {'from layer 0 ' if lead else ''}inside 0-{family.layers}"
+        raise refuse_config("engine_range", expected, f"{first}-{end}", "change --layers")
+    for at in (first, end):
+        why = family.cut_refused(at) if 0 < at < family.layers else None
+        if why is not None:
+            raise refuse_config(
+                "cut_forbidden", f"a cut that {family.model_type} allows", why, "change --layers"
+            )
+
+
+def _check_settings(family: Family, settings: EngineSettings) -> None:
+    """Refuse settings that this engine cannot serve."""
+    if family.needs_token_ids or family.row_factor != 1 or family.planes != 1:
+        raise refuse_config(
+            "engine_family",
+            "a model whose layers read one row of its width",
+            f"{family.model_type}, whose layers read more",
+            "use another engine",
+        )
+    if settings.batch_invariant:
+        raise refuse_config(
+            "batch_invariant",
+            "no promise about chunks and neighbours",
+            "batch_invariant",
+            "use --engine torch, or leave it out",
+        )
+    for name in ("context", "streams_max", "rows_max", "chunk_rows"):
+        value = getattr(settings, name)
+        if value < 1 or (name == "context" and value > family.context):
+            most = f" and at most {family.context}, the model's" if name == "context" else ""
+            expected = f"{name} of at least 1{most}"
+            raise refuse_config("engine_limit", expected, value, "change it")

@@ -1,0 +1,267 @@
+"""A range of a transformers decoder's layers, with the library's own embedding, norm and head.
+
+It is built without memory (on the meta device); weights.py fills it, streams.py calls it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import CacheLayerMixin, DynamicCache
+
+from stagelink_transformers.kept import KeptWindow, replace_windows
+from stagelink_transformers.refusal import refuse_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink.engine import Family
+
+# Of a config: what would name code outside the library, and what says how weights are stored.
+_LEFT_OUT: Final = ("auto_map", "quantization_config", "transformers_version", "_name_or_path")
+_SPECIAL: Final = ("pad_token_id", "bos_token_id", "eos_token_id")
+# Lists of the config that the library reads by a layer's number while it runs.
+_BY_LAYER: Final = ("layer_types", "mlp_layer_types", "layers_block_type", "kv_sharing_modes")
+
+
+class LayerRange:
+    """Layers ``first..end`` of a model, renumbered from 0; the lead's has both ends too.
+
+    Attributes:
+        model: The causal language model; layers and ends that are others' are gone.
+        body: Its decoder.
+        config: The text config, as of a model of the own layers only.
+    """
+
+    def __init__(
+        self, family: Family, first: int, end: int, *, lead: bool, dtype: torch.dtype
+    ) -> None:
+        """Build the modules on the meta device.
+
+        Raises:
+            ConfigError: ``engine_family`` for what the library does not have as a decoder, or has
+                in a form that is not a list of layers.
+        """
+        self.lead = lead
+        self.dtype = dtype
+        self.model = _build(family, dtype)
+        self.config: Any = self.model.config
+        self.body: nn.Module = self.model.get_decoder()
+        self._layers_name = _find_layers(self.body, family)
+        whole: Any = getattr(self.body, self._layers_name)
+        self.layers = nn.ModuleList(list(whole)[first:end])
+        setattr(self.body, self._layers_name, self.layers)
+        _renumber(self.layers, self.config, first, end)
+        if not lead:
+            _drop_ends(self.model, self.body, self._layers_name)
+        self._entering: torch.Tensor | None = None
+        self._left: torch.Tensor | None = None
+        self._tail: Any = self._make_tail() if lead else None
+        self.layers[0].register_forward_pre_hook(self._enter, with_kwargs=True)
+        self.layers[-1].register_forward_hook(self._leave)
+
+    def parameter_bytes(self, kept: Mapping[str, torch.dtype]) -> int:
+        """Return the bytes of all weights as held; a tied matrix counts once.
+
+        Args:
+            kept: The dtype of those tensors that are not held in the compute dtype.
+        """
+        if self.lead:
+            self.model.tie_weights()
+        held = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        weights = self.model.state_dict().keys() & held.keys()
+        return sum(
+            held[name].numel() * kept.get(name, held[name].dtype).itemsize for name in weights
+        )
+
+    def make_cache(self, slack: int) -> DynamicCache:
+        """Return an empty cache for one stream.
+
+        Args:
+            slack: Positions that a sliding layer keeps beyond its window.
+        """
+        cache = DynamicCache(config=self.config)
+        replace_windows(cache, slack)
+        return cache
+
+    def embed_and_run(
+        self, token_ids: torch.Tensor, position: int, cache: DynamicCache
+    ) -> torch.Tensor:
+        """Run ids ``[rows]`` from ``position`` on through embedding and layers."""
+        return self._run({"input_ids": token_ids[None]}, len(token_ids), position, cache)
+
+    def run(self, rows: torch.Tensor, position: int, cache: DynamicCache) -> torch.Tensor:
+        """Run rows ``[rows, width]`` from ``position`` on through the layers."""
+        self._entering = rows[None]
+        try:
+            return self._run({"inputs_embeds": rows[None]}, len(rows), position, cache)
+        finally:
+            self._entering = None
+
+    def head(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits ``[rows, vocab]`` of the last layer's rows."""
+        self._entering = rows[None]
+        try:
+            out = self._tail(inputs_embeds=rows[None], use_cache=False)
+        finally:
+            self._entering = None
+        logits: torch.Tensor = out.logits[0].float()
+        return logits
+
+    def _run(
+        self, source: dict[str, torch.Tensor], rows: int, position: int, cache: DynamicCache
+    ) -> torch.Tensor:
+        device = next(iter(source.values())).device
+        positions = torch.arange(position, position + rows, device=device)[None]
+        mask = None
+        if not any(isinstance(layer, CacheLayerMixin) for layer in cache.layers):
+            # No layer here counts positions, and the library asks one for the size of its masks.
+            kinds = {*(self.config.layer_types or ()), "full_attention", "linear_attention"}
+            mask = dict.fromkeys(kinds)
+        self.body(
+            **source, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True
+        )
+        left, self._left = self._left, None
+        if left is None or left.shape[1] != rows:
+            message = "the decoder did not run its last layer"
+            raise RuntimeError(message)
+        return left[0]
+
+    def _enter(
+        self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Give the first own layer the rows themselves.
+
+        Some decoders scale or shift what they take as embeddings; rows of a boundary are none.
+        """
+        if self._entering is None:
+            return None
+        if args:
+            return (self._entering, *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": self._entering}
+
+    def _leave(self, _: nn.Module, __: object, output: Any) -> None:
+        """Take the rows from the last own layer: what follows it belongs to the head."""
+        self._left = output[0] if isinstance(output, tuple) else output
+
+    def _make_tail(self) -> Any:
+        """Return a model of the same modules whose only layer hands rows to the final norm."""
+        prefix = next(name for name, one in self.model.named_children() if one is self.body)
+        body, model = _shallow(self.body), _shallow(self.model)
+        setattr(body, self._layers_name, nn.ModuleList([_PassRows(self, self.layers[0])]))
+        setattr(model, prefix, body)
+        return model
+
+    @property
+    def entering(self) -> torch.Tensor | None:
+        """Rows ``[1, rows, width]`` of the call that runs now."""
+        return self._entering
+
+    @property
+    def windows(self) -> bool:
+        """Whether a layer here slides."""
+        return any(isinstance(layer, KeptWindow) for layer in self.make_cache(0).layers)
+
+
+class _PassRows(nn.Module):
+    """Stands where the layers stand and gives out the rows that the call is about."""
+
+    def __init__(self, source: LayerRange, like: nn.Module) -> None:
+        super().__init__()
+        self._source = source
+        for name in ("attention_type", "layer_type", "block_type"):
+            if isinstance(getattr(like, name, None), str):
+                setattr(self, name, getattr(like, name))
+
+    def forward(self, *_: object, **__: object) -> torch.Tensor:
+        rows = self._source.entering
+        if rows is None:
+            message = "the head was called without rows"
+            raise RuntimeError(message)
+        return rows
+
+
+def _build(family: Family, dtype: torch.dtype) -> Any:
+    """Build the whole causal model on the meta device, from the library's code only."""
+    fields: dict[str, Any] = json.loads(json.dumps(dict(family.config)))
+    model_type = fields.pop("model_type", family.model_type)
+    for name in _LEFT_OUT:
+        fields.pop(name, None)
+    from_config: Any = AutoModelForCausalLM.from_config
+    try:
+        # The library's defaults for these may lie outside a vocabulary that names none.
+        fields = dict.fromkeys(_SPECIAL) | _with_integers(model_type, fields)
+        config = AutoConfig.for_model(model_type, **fields)
+        with torch.device("meta"):
+            model = from_config(config, dtype=dtype, trust_remote_code=False)
+    except Exception as error:  # whatever a config can break in the library
+        why = " ".join(str(error).split())[:200]
+        raise refuse_config(
+            "engine_family",
+            "a decoder that transformers has",
+            f"{model_type} ({why})",
+            "install a version of transformers that has it, or use another model",
+        ) from error
+    return model.eval()
+
+
+def _with_integers(model_type: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return whole numbers as integers where the library's config takes nothing else."""
+    declared = CONFIG_MAPPING[model_type].__dataclass_fields__
+    whole = {
+        name: int(value)
+        for name, value in fields.items()
+        if isinstance(value, float) and value.is_integer() and name in declared
+        if "int" in str(declared[name].type) and "float" not in str(declared[name].type)
+    }
+    return fields | whole
+
+
+def _find_layers(body: nn.Module, family: Family) -> str:
+    """Return the name of the decoder's list of layers."""
+    for name, child in body.named_children():
+        if isinstance(child, nn.ModuleList) and len(child) == family.layers:
+            return name
+    raise refuse_config(
+        "engine_family",
+        f"a decoder with a list of {family.layers} layers",
+        f"{type(body).__name__} without one",
+        "use another engine or another model",
+    )
+
+
+def _renumber(layers: nn.ModuleList, config: Any, first: int, end: int) -> None:
+    """Count the own layers from 0.
+
+    What depends on a layer's absolute number was decided when it was made. Caches and masks go by
+    the number in the range: the library sizes every mask by the first layers of the cache.
+    """
+    for module in layers.modules():
+        if isinstance(getattr(module, "layer_idx", None), int):
+            module.layer_idx -= first  # type: ignore[operator,assignment]
+    for name in _BY_LAYER:
+        kinds = getattr(config, name, None)
+        if isinstance(kinds, list):
+            setattr(config, name, kinds[first:end])
+    config.num_hidden_layers = end - first
+
+
+def _drop_ends(model: nn.Module, body: nn.Module, layers_name: str) -> None:
+    """Take away every module with weights that is no layer: they are the lead's."""
+    for parent in (model, body):
+        for name, child in list(parent.named_children()):
+            own = child is not body and not (parent is body and name == layers_name)
+            if own and any(True for _ in child.parameters()):
+                setattr(parent, name, nn.Identity())
+
+
+def _shallow(module: Any) -> Any:
+    """Return a module with the same children, whose own list of children can be changed."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)  # noqa: SLF001 - as torch's own replicate does
+    return twin

@@ -1,0 +1,170 @@
+"""The bytes of one stream's state: made by save, checked against this range and taken by restore.
+
+It keeps nothing. The format is this engine's own: a header, then the tensors as they lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
+
+from stagelink.engine import EngineError
+from stagelink_transformers.kept import KeptWindow
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import DynamicCache
+
+    from stagelink.engine import Family
+
+# Magic, format version, layers first and end, positions, model identity, CRC-32 of the body.
+_HEADER = struct.Struct("<4sIIII32sI")
+_MAGIC, _VERSION = b"SLTS", 1
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateFormat:
+    """What a saved state must agree with to be taken by this stage."""
+
+    first: int
+    end: int
+    context: int
+    identity: bytes
+
+    @classmethod
+    def of(
+        cls, family: Family, first: int, end: int, *, context: int, dtype: str, content: bytes
+    ) -> StateFormat:
+        """Describe the states of layers ``first..end`` of one model in one dtype."""
+        facts = f"{sorted(family.config.items())!r} {dtype}".encode()
+        identity = hashlib.sha256(b"stagelink-transformers\0" + content + facts).digest()
+        return cls(first, end, context, identity)
+
+
+def encode_state(form: StateFormat, cache: DynamicCache, position: int) -> bytes:
+    """Return a stream's state.
+
+    Raises:
+        EngineError: ``unsupported_op`` for a kind of cache layer that has no format here.
+    """
+    parts = [_bits(one) for layer in cache.layers for one in _tensors(layer)] if position else []
+    body = b"".join(parts)
+    fields = (form.first, form.end, position, form.identity, zlib.crc32(body))
+    return _HEADER.pack(_MAGIC, _VERSION, *fields) + body
+
+
+def parse_state(form: StateFormat, state: bytes, sample: DynamicCache, empty: DynamicCache) -> int:
+    """Fill ``empty`` with a saved state and return its positions.
+
+    Args:
+        form: What the state must agree with.
+        state: The bytes.
+        sample: A cache of this range that holds one position: it has every tensor's shape.
+        empty: A fresh cache.
+
+    Raises:
+        EngineError: ``state_format``, ``state_damaged`` or ``context_overrun``.
+    """
+    if len(state) < _HEADER.size:
+        raise _refuse("state_format", f"a header of {_HEADER.size} bytes", f"{len(state)} bytes")
+    magic, version, first, end, position, identity, checksum = _HEADER.unpack_from(state)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise _refuse("state_format", f"format {_VERSION} of this engine", f"{magic!r} {version}")
+    if (first, end) != (form.first, form.end):
+        raise _refuse("state_format", f"layers {form.first}-{form.end}", f"{first}-{end}")
+    if identity != form.identity:
+        raise _refuse("state_format", "a state of this model and dtype", "one of another")
+    if position > form.context:
+        raise _refuse("context_overrun", f"at most {form.context} positions", str(position))
+    forms = [_forms(layer, position) for layer in sample.layers] if position else []
+    size = sum(math.prod(shape) * dtype.itemsize for one in forms for shape, dtype in one)
+    if len(state) != _HEADER.size + size:
+        raise _refuse("state_damaged", f"{_HEADER.size + size} bytes", f"{len(state)}")
+    if zlib.crc32(memoryview(state)[_HEADER.size :]) != checksum:
+        raise _refuse("state_damaged", f"checksum {checksum:#010x}", "another one")
+    at = _HEADER.size
+    for layer, shapes in zip(empty.layers, forms, strict=False):
+        tensors = []
+        for shape, dtype in shapes:
+            count = math.prod(shape)
+            tensors.append(_from_bits(state, at, count, dtype).reshape(shape))
+            at += count * dtype.itemsize
+        _fill(layer, tensors, sample, position)
+    return int(position)
+
+
+def _tensors(layer: Any) -> list[torch.Tensor]:
+    """Return the tensors of a layer that later rows depend on, in a fixed order."""
+    kind = type(layer)
+    if kind is KeptWindow:
+        return list(layer.needed())
+    if kind is DynamicLayer:
+        return [layer.keys, layer.values]
+    if kind is LinearAttentionLayer:
+        held = [*layer.conv_states.values(), *layer.recurrent_states.values()]
+        return [one for one in held if one is not None]
+    raise EngineError(
+        f"transformers engine: expected a cache layer that can be saved, got a "
+        f"{type(layer).__name__}; run the prompt again instead of restoring",
+        reason="unsupported_op",
+    )
+
+
+def _forms(layer: Any, position: int) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and dtype of what ``_tensors`` gives for a stream of ``position`` positions."""
+    if type(layer) is LinearAttentionLayer:
+        return [(tuple(one.shape), one.dtype) for one in _tensors(layer)]
+    rows = position
+    if isinstance(layer, KeptWindow):
+        rows = min(position, layer.sliding_window - 1)
+    return [((*one.shape[:2], rows, one.shape[3]), one.dtype) for one in (layer.keys, layer.values)]
+
+
+def _fill(layer: Any, tensors: list[torch.Tensor], sample: DynamicCache, position: int) -> None:
+    """Put saved tensors into an empty cache layer."""
+    device = next((one.device for one in _all(sample)), torch.device("cpu"))
+    tensors = [one.to(device) for one in tensors]
+    if type(layer) is LinearAttentionLayer:
+        states = list(layer.conv_states)
+        for n in states:
+            layer.update_conv_state(tensors[n], state_idx=n)
+        for n, one in enumerate(tensors[len(states) :]):
+            layer.update_recurrent_state(one, state_idx=n)
+        return
+    keys, values = tensors
+    layer.lazy_initialization(keys, values)
+    layer.keys, layer.values = keys, values
+    if isinstance(layer, KeptWindow):
+        layer.cumulative_length = position
+
+
+def _all(cache: DynamicCache) -> list[torch.Tensor]:
+    return [one for layer in cache.layers for one in _tensors(layer)]
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    """Return a tensor's bytes, little-endian."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    words = flat.numpy().view(_WORDS[tensor.dtype.itemsize])
+    return bytes(words.astype(words.dtype.newbyteorder("<")).tobytes())
+
+
+def _from_bits(state: bytes, at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return ``count`` values in memory of their own."""
+    little = np.dtype(_WORDS[dtype.itemsize]).newbyteorder("<")
+    words = np.frombuffer(state, dtype=little, count=count, offset=at)
+    own = words.astype(_WORDS[dtype.itemsize]).view(np.uint8)
+    return torch.from_numpy(own).clone().view(dtype)
+
+
+def _refuse(reason: str, expected: str, got: str) -> EngineError:
+    text = f"transformers engine: saved state: expected {expected}, got {got}; run the prompt again"
+    return EngineError(text, reason=reason)

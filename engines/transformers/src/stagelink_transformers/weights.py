@@ -1,0 +1,185 @@
+"""Fills a range with its own tensors, by the library's rules for names and for stacked experts.
+
+It reads nothing but the names that it is given, one tensor after the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import (
+    WeightConverter,
+    WeightRenaming,
+    dot_natural_key,
+    rename_source_key,
+)
+
+from stagelink.engine import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stagelink.engine import Checkpoint
+    from stagelink_transformers.model import LayerRange
+
+_ADVICE = "fetch or export the checkpoint again"
+
+
+@dataclasses.dataclass(slots=True)
+class _Target:
+    """One tensor of the modules, and the tensors of the checkpoint that it is made of."""
+
+    transform: Any
+    sources: list[tuple[str, str]]
+
+
+def kept_dtypes(model: LayerRange) -> dict[str, torch.dtype]:
+    """Return the tensors that the library holds in another dtype than the model's: routers."""
+    plan = model.model._get_dtype_plan(model.dtype)  # noqa: SLF001 - no public name
+    kept: dict[str, torch.dtype] = {}
+    for name in model.model.state_dict():
+        for pattern, dtype in plan.items():
+            if re.search(re.escape(pattern).replace(r"\*", r"\d+"), name):
+                kept[name] = dtype
+    return kept
+
+
+def fill(
+    model: LayerRange,
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Read the own tensors into the modules and make what no file holds (frequencies, scales).
+
+    The peak is the weights, and one stacked tensor with its parts.
+
+    Args:
+        model: The range, on the meta device.
+        checkpoint: Where the tensors are.
+        names: The checkpoint's name of each own tensor, and its name in a model of the own layers.
+        device: Where the weights go.
+        progress: Told of bytes done and in all.
+
+    Raises:
+        CheckpointError: ``tensor_missing`` or ``tensor_shape``, naming the tensor.
+    """
+    causal = model.model
+    state: dict[str, torch.Tensor] = causal.state_dict()
+    kept = kept_dtypes(model)
+    plan = _plan(causal, state, names)
+    sizes = {
+        at: sum(checkpoint.tensors[name].nbytes for _, name in target.sources)
+        for at, target in plan.items()
+    }
+    done, total = 0, sum(sizes.values())
+    for at, target in plan.items():
+        if progress is not None:
+            progress(done, total)
+        dtype = kept.get(at, state[at].dtype)
+        for pattern, name in target.sources:
+            read = functools.partial(_read, checkpoint, name, dtype, device)
+            target.transform.add_tensor(at, name, pattern, read)
+        made = target.transform.convert(at, model=causal, config=causal.config)
+        for name, values in made.items():
+            _put(causal, name, values[0] if isinstance(values, list) else values)
+        done += sizes[at]
+    if progress is not None:
+        progress(total, total)
+    if model.lead:
+        causal.tie_weights()
+    _make_computed(causal, device)
+    for name, tensor in causal.state_dict().items():
+        if tensor.is_meta:
+            text = f"expected a tensor for {name} of transformers' modules, got none; {_ADVICE}"
+            raise CheckpointError(text, reason="tensor_missing")
+
+
+def _plan(
+    causal: Any, state: dict[str, torch.Tensor], names: Mapping[str, str]
+) -> dict[str, _Target]:
+    """Find out which tensors of the checkpoint make which tensor of the modules.
+
+    The library's own table says it: names of older files, and experts that are single in files and
+    stacked in modules.
+    """
+    mapping = get_model_conversion_mapping(causal)
+    renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
+    converters = [one for one in mapping if isinstance(one, WeightConverter)]
+    by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
+    prefix = causal.base_model_prefix
+    plan: dict[str, _Target] = {}
+    for name in sorted(names, key=lambda one: dot_natural_key(names[one])):
+        own = names[name]
+        at, pattern = rename_source_key(own, renamings, converters, prefix, state)
+        if at not in state and own in state:
+            at, pattern = own, None
+        if at not in state:
+            continue
+        if at not in plan:
+            transform: Any = copy.deepcopy(by_pattern[pattern]) if pattern else None
+            plan[at] = _Target(transform or WeightRenaming(name, at), [])
+        plan[at].sources.append((pattern or name, name))
+    return plan
+
+
+def _read(
+    checkpoint: Checkpoint, name: str, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Read one tensor; the checkpoint gives memory aligned to 64 bytes, and so does torch."""
+    return torch.from_numpy(checkpoint.read(name)).to(device=device, dtype=dtype)
+
+
+def _put(causal: nn.Module, name: str, value: torch.Tensor) -> None:
+    """Put one tensor into its module, in place of one without memory."""
+    path, _, last = name.rpartition(".")
+    module = causal.get_submodule(path)
+    empty = getattr(module, last)
+    if empty.shape != value.shape:
+        text = (
+            f"{name}: expected shape {list(empty.shape)}, as transformers has it, "
+            f"got {list(value.shape)}; {_ADVICE}"
+        )
+        raise CheckpointError(text, reason="tensor_shape")
+    if last in module._buffers:  # noqa: SLF001 - torch has no public question for it
+        value._is_hf_initialized = True  # type: ignore[attr-defined] # noqa: SLF001
+        setattr(module, last, value.contiguous())
+        return
+    held = nn.Parameter(value.contiguous(), requires_grad=False)
+    held._is_hf_initialized = True  # type: ignore[attr-defined] # noqa: SLF001
+    setattr(module, last, held)
+
+
+def _make_computed(causal: Any, device: torch.device) -> None:
+    """Compute the buffers that no checkpoint holds, as the library does when it makes a model.
+
+    Raises:
+        CheckpointError: ``tensor_missing`` for one that the library does not fill.
+    """
+    for path, module in causal.named_modules():
+        computed = [name for name, one in module.named_buffers(recurse=False) if one.is_meta]
+        if not computed:
+            continue
+        for name in computed:
+            empty = getattr(module, name)
+            made = torch.empty(empty.shape, dtype=empty.dtype, device=device)
+            if made.is_floating_point():
+                made.fill_(float("nan"))
+            setattr(module, name, made)
+        with torch.no_grad():
+            causal._init_weights(module)  # noqa: SLF001 - fills what has no weights yet
+        for name in computed:
+            if bool(torch.isnan(getattr(module, name)).any()):
+                text = (
+                    f"expected transformers to compute {path}.{name}, got nothing; "
+                    "this model cannot be run as a range"
+                )
+                raise CheckpointError(text, reason="tensor_missing")
