@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # ggml types of the KV, and llama.cpp's switches.
 KV_TYPES = {"float32": 0, "float16": 1}
-_FLASH_ATTENTION_ON = 1
+_FLASH_ATTENTION_OFF, _FLASH_ATTENTION_ON = 0, 1
 _SPLIT_NONE = 0
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
@@ -46,6 +46,14 @@ class Shape:
     rows: int
     kv: str
     threads: int
+
+    @property
+    def flash(self) -> bool:
+        """Whether flash attention computes: fixed, since it changes bits.
+
+        It would make float16 of a float32 KV, row by row, and so lose what that one is asked for.
+        """
+        return self.kv == "float16"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,9 +197,8 @@ class Context:
         params.n_seq_max = shape.sequences
         params.n_threads = params.n_threads_batch = shape.threads
         params.type_k = params.type_v = KV_TYPES[shape.kv]
-        # Fixed, since it changes bits; and each sequence has cells of its own, so that what
-        # another one holds or held can change neither.
-        params.flash_attn_type = _FLASH_ATTENTION_ON
+        params.flash_attn_type = _FLASH_ATTENTION_ON if shape.flash else _FLASH_ATTENTION_OFF
+        # Each sequence has cells of its own, so that what another one holds or held changes no bit.
         params.kv_unified = False
         # A sliding window's cells are all kept: what slid out may be needed after a cut back.
         params.swa_full = True

@@ -87,7 +87,7 @@ class LlamaCppEngine:
             libraries=", ".join(
                 (
                     self._library.versions,
-                    "flash attention",
+                    "flash attention" if setup.kv == "float16" else "plain attention",
                     f"{setup.kv} KV",
                     f"{setup.threads} threads",
                     " ".join(self._library.features),
