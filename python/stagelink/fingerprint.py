@@ -45,6 +45,7 @@ FIELDS = (
     "shapes",
 )
 _DIGEST_BYTES = 32
+_NO_TOKENIZER = ("tokenizer_missing", "tokenizer_model", "pre_tokenizer")
 _TAG = b"stagelink/v1 fingerprint\0"
 
 
@@ -134,8 +135,8 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
     try:
         tokenizer = checkpoint.tokenizer()
     except CheckpointError as error:
-        # A checkpoint without a tokenizer can still be served by token ids.
-        if error.reason == "tokenizer_missing":
+        # A checkpoint without a tokenizer, or with one that is not done, serves token ids.
+        if error.reason in _NO_TOKENIZER:
             return None
         raise
     return {

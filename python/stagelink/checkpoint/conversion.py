@@ -14,24 +14,27 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stagelink.checkpoint import limits, strict_json
 from stagelink.checkpoint.folder import open_folder
+from stagelink.checkpoint.opened import Contents, TensorInfo
 from stagelink.checkpoint.refusal import refuse
 from stagelink.checkpoint.safetensors_write import header_of
 from stagelink.checkpoint.shards import SINGLE
+from stagelink.checkpoint.tokenizer import Tokenizer
 from stagelink.checkpoint.user_cache import locked, private_folder, sync_folder
 from stagelink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
+
     from stagelink.checkpoint.digest import Digests
     from stagelink.checkpoint.gguf_tensors import GgufReader
-    from stagelink.checkpoint.opened import Contents, TensorInfo
+    from stagelink.checkpoint.opened import TensorReader
     from stagelink.checkpoint.tokenizer import SpecialTokens
-    from stagelink.checkpoint.weight_file import WeightFile
 
 # Goes up when a conversion of the same file would hold other bytes.
 CONVERTER_VERSION = 1
@@ -47,8 +50,7 @@ class Source:
         tensors: By Hugging Face name, as stored in the GGUF.
         table: ``Checkpoint.source_table``.
         chat_template: Its text, or ``None``.
-        tokenizer_json: Canonical bytes.
-        special: What goes with the tokenizer.
+        tokenizer: Rebuilds the tokenizer: canonical bytes of its JSON and what goes with it.
         reader: Reads the tensors.
     """
 
@@ -56,27 +58,26 @@ class Source:
     tensors: Mapping[str, TensorInfo]
     table: tuple[tuple[str, str, tuple[int, ...]], ...]
     chat_template: str | None
-    tokenizer_json: bytes
-    special: SpecialTokens
+    tokenizer: Callable[[], tuple[bytes, SpecialTokens]]
     reader: GgufReader
 
 
 class Conversion:
-    """The cached conversion of one file, whether it exists yet or not."""
+    """The cached conversion of one GGUF, whether it exists yet or not."""
 
     def __init__(
         self,
-        file: WeightFile,
+        path: Path,
         digest: bytes,
         digests: Digests,
         progress: Callable[[str, int, int], None] | None,
     ) -> None:
-        """Say which file; nothing is read.
+        """Say which file, by its path and content digest; nothing is read.
 
         Raises:
             ConfigError: ``cache_folder``.
         """
-        self._file = file
+        self._path = path
         self._digest = digest
         self._digests = digests
         self._progress = progress
@@ -92,6 +93,7 @@ class Conversion:
                 return None
             table = tuple((name, kind, tuple(shape)) for name, kind, shape in manifest["table"])
             contents = open_folder(self.folder, self._digests)
+            refused = manifest.get("tokenizer_refused")
         except (CheckpointError, OSError, KeyError, TypeError, ValueError):
             # Whatever is wrong with a cache, making it again is the answer.
             return None
@@ -100,7 +102,28 @@ class Conversion:
             kind="gguf",
             source_table=table,
             digest=lambda: self._digest,
-            converted=True,
+            is_converted=lambda: True,
+            tokenizer=contents.tokenizer if refused is None else lambda: _raise(refused),
+        )
+
+    def later(self, source: Source) -> Contents:
+        """Return what `find` would, but make the conversion only when a tensor is asked for."""
+        reader = _MadeWhenRead(self, source)
+        shapes = {name: one.shape for name, one in source.tensors.items()}
+        return Contents(
+            kind="gguf",
+            config=source.config,
+            tensors={
+                name: TensorInfo(name, "F32", shape, 4 * math.prod(shape))
+                for name, shape in shapes.items()
+            },
+            source_table=source.table,
+            chat_template=source.chat_template,
+            reader=reader,
+            digest=lambda: self._digest,
+            tokenizer=lambda: Tokenizer(*source.tokenizer(), self._path),
+            prepare=reader.prepare,
+            is_converted=reader.is_made,
         )
 
     def make(self, source: Source) -> Contents:
@@ -147,18 +170,21 @@ class Conversion:
     def _write(self, source: Source) -> None:
         header = header_of({name: one.shape for name, one in source.tensors.items()})
         total = sum(4 * math.prod(one.shape) for one in source.tensors.values())
-        self._check_room(total + len(header) + len(source.tokenizer_json))
+        small, refused = _small(source)
+        self._check_room(total + len(header) + sum(len(data) for _, data in small))
         temporary = Path(tempfile.mkdtemp(prefix=f"{self._key}.tmp-", dir=self._home))
         try:
-            files = {name: _write_file(temporary / name, data) for name, data in _small(source)}
+            files = {name: _write_file(temporary / name, data) for name, data in small}
             files[SINGLE] = self._write_weights(temporary / SINGLE, header, source, total)
-            manifest = {
+            manifest: dict[str, Any] = {
                 "converter": CONVERTER_VERSION,
                 "source": self._digest.hex(),
-                "source_name": self._file.path.name,
+                "source_name": self._path.name,
                 "table": source.table,
                 "files": files,
             }
+            if refused is not None:
+                manifest["tokenizer_refused"] = refused
             _write_file(temporary / _MANIFEST, strict_json.canonical(manifest))
             sync_folder(temporary)
             self._put(temporary)
@@ -214,21 +240,68 @@ class Conversion:
 
     def _tell(self, what: str, done: int, total: int) -> None:
         if self._progress is not None:
-            self._progress(f"{what} {self._file.path.name}", done, total)
+            self._progress(f"{what} {self._path.name}", done, total)
 
 
-def _small(source: Source) -> list[tuple[str, bytes]]:
-    special = source.special
-    tokenizer_config: dict[str, Any] = dict(special.names)
+class _MadeWhenRead:
+    """Reads tensors of a conversion that is made when the first of them is asked for."""
+
+    def __init__(self, conversion: Conversion, source: Source) -> None:
+        self._conversion = conversion
+        self._source = source
+        self._reader: TensorReader | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        return 0 if self._reader is None else self._reader.bytes_read
+
+    def is_made(self) -> bool:
+        return self._reader is not None
+
+    def prepare(self) -> None:
+        self._made()
+
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        return self._made().read(name, rows)
+
+    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        return self._made().read_stored(name, rows)
+
+    def _made(self) -> TensorReader:
+        if self._reader is None:
+            self._reader = self._conversion.make(self._source).reader
+        return self._reader
+
+
+def _small(source: Source) -> tuple[list[tuple[str, bytes]], list[str] | None]:
+    """Return the small files, and why there is no tokenizer among them if there is none."""
+    tokenizer_config: dict[str, Any] = {}
+    generation: dict[str, Any] = {}
+    files: list[tuple[str, bytes]] = []
+    refused: list[str] | None = None
+    try:
+        tokenizer_json, special = source.tokenizer()
+    except CheckpointError as error:
+        # Token ids can be served all the same; who asks for the tokenizer is told this.
+        refused = [error.reason, str(error)]
+    else:
+        files.append(("tokenizer.json", tokenizer_json))
+        tokenizer_config |= special.names
+        generation["eos_token_id"] = list(special.eos_ids)
     if source.chat_template is not None:
         tokenizer_config["chat_template"] = source.chat_template
     values = {
         "config.json": dict(source.config),
-        "generation_config.json": {"eos_token_id": list(special.eos_ids)},
+        "generation_config.json": generation,
         "tokenizer_config.json": tokenizer_config,
     }
-    small = [(name, strict_json.canonical(value)) for name, value in values.items()]
-    return [*small, ("tokenizer.json", source.tokenizer_json)]
+    files += [(name, strict_json.canonical(value)) for name, value in values.items()]
+    return files, refused
+
+
+def _raise(refused: list[str]) -> NoReturn:
+    reason, text = refused
+    raise CheckpointError(text, reason=reason, operation="open checkpoint")
 
 
 def _write_file(path: Path, data: bytes) -> dict[str, Any]:

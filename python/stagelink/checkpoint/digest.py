@@ -19,7 +19,7 @@ from stagelink.checkpoint.weight_file import FileIdentity, WeightFile
 from stagelink.errors import StagelinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 _FORMAT = 1
@@ -42,6 +42,18 @@ class Digests:
     def of_file(self, file: WeightFile) -> bytes:
         """Return the SHA-256 of the whole file."""
         return self.of_range(file, 0, file.size)
+
+    def of_files(self, files: Iterable[WeightFile]) -> bytes:
+        """Return what stands for the content of one or several files of a checkpoint.
+
+        One: its SHA-256. Several: SHA-256 over the canonical JSON of ``[[name, hex digest], ...]``
+        in order of name.
+        """
+        named = sorted({file.path.name: file for file in files}.items())
+        each = [[name, self.of_file(file).hex()] for name, file in named]
+        if len(each) == 1:
+            return bytes.fromhex(each[0][1])
+        return hashlib.sha256(strict_json.canonical(each)).digest()
 
     def of_range(self, file: WeightFile, begin: int, end: int) -> bytes:
         """Return the SHA-256 of bytes ``begin..end``.

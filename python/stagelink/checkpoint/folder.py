@@ -5,7 +5,6 @@ It reads metadata only, and leaves the weight files to ``shards.py``.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits, strict_json
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.checkpoint.digest import Digests
-    from stagelink.checkpoint.weight_file import WeightFile
     from stagelink.errors import CheckpointError
 
 _EMBED, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -39,7 +37,7 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     )
     placed = find_tensors(folder)
     table = tuple((name, one.info.dtype, one.info.shape) for name, one in sorted(placed.items()))
-    files = sorted({one.file.path.name: one.file for one in placed.values()}.items())
+    files = {one.file.path: one.file for one in placed.values()}
     _drop_tied_copy(config, placed, digests)
     return Contents(
         kind="safetensors",
@@ -48,7 +46,7 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
         source_table=table,
         chat_template=read_template(folder, tokenizer_config),
         reader=SafetensorsReader(placed),
-        digest=lambda: _content_digest(files, digests),
+        digest=lambda: digests.of_files(files.values()),
         tokenizer=lambda: load_tokenizer(folder, config, tokenizer_config),
     )
 
@@ -136,13 +134,6 @@ def _drop_tied_copy(config: Mapping[str, Any], placed: dict[str, Placed], digest
 
 def _range_digest(one: Placed, digests: Digests) -> bytes:
     return digests.of_range(one.file, one.offset, one.offset + one.info.nbytes)
-
-
-def _content_digest(files: list[tuple[str, WeightFile]], digests: Digests) -> bytes:
-    each = [[name, digests.of_file(file).hex()] for name, file in files]
-    if len(each) == 1:
-        return bytes.fromhex(each[0][1])
-    return hashlib.sha256(strict_json.canonical(each)).digest()
 
 
 def _optional(path: Path, bytes_max: int) -> dict[str, Any]:

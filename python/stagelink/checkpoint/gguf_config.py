@@ -6,24 +6,26 @@ computed and is not mapped here is refused by name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from stagelink.checkpoint import limits
 from stagelink.checkpoint.fields import Fields
-from stagelink.checkpoint.refusal import refuse, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FAMILIES = ("llama", "qwen2", "qwen3")
 # Keys that loaders look at. Other namespaces belong to the tools that made the file.
 _READ_NAMESPACES = ("adapter", "clip", "split", "training", "xlora")
 # Llama 3.1 and 3.2 differ in the factor only; a GGUF keeps the product, not these numbers.
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
 _FACTOR_TOLERANCE = 1e-5
+# What llama.cpp means where a file says no theta.
+_THETAS: Final = {"llama": 10000.0}
+# Of the family's sizes only the largest scales its queries by another number than the head width.
+_GEMMA3_LARGEST_LAYERS: Final = 62
 
 
 def read_config(
@@ -37,17 +39,16 @@ def read_config(
     """Return the config, keys as config.json names them.
 
     Args:
-        values: The file's metadata.
+        values: The file's metadata; its architecture is one of ``gguf_names.ARCHITECTURES``.
         where: The file, for errors.
         vocab: Rows of the embedding.
         tied: Whether the file has no output matrix.
         rope_factors: float32 ``[head_width / 2]`` divisors of the frequencies, or ``None``.
 
     Raises:
-        CheckpointError: ``architecture``, ``config_field``, ``rope_scaling``, ``sliding_window`` or
-            ``sharded``.
+        CheckpointError: ``config_field``, ``rope_scaling`` or ``sliding_window``.
     """
-    architecture = _architecture(values, where)
+    architecture = values["general.architecture"]
     _check_general(values, where)
     prefix = f"{architecture}."
     own = {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
@@ -56,9 +57,6 @@ def read_config(
     heads, kv_heads, head_width = _heads(fields, width)
     fields.only("vocab_size", vocab)
     fields.only("attention.causal", True)
-    for key in ("expert_count", "expert_used_count", "expert_shared_count"):
-        fields.only(key, 0)
-    fields.only("attention.sliding_window", 0, reason="sliding_window")
     fields.drop(["tensor_data_layout"])
     config: dict[str, Any] = {
         "model_type": architecture,
@@ -74,13 +72,71 @@ def read_config(
         "hidden_act": "silu",
         "tie_word_embeddings": tied,
     }
+    _OWN.get(architecture, _plain)(fields, config)
+    _no_experts(fields)
+    fields.only("attention.sliding_window", 0, reason="sliding_window")
     config |= _rope(fields, architecture, head_width, rope_factors)
+    if architecture == "gemma3":
+        config["rope_local_base_freq"] = decimal(fields.number("rope.freq_base_swa", 10000.0))
     fields.finish()
     for name in ("bos", "eos"):
         token_id = values.get(f"tokenizer.ggml.{name}_token_id")
         if token_id is not None:
             config[f"{name}_token_id"] = token_id
     return config
+
+
+def _plain(fields: Fields, config: dict[str, Any]) -> None:
+    """Add nothing: all that the architecture says, every one says."""
+    del fields, config
+
+
+def _llama(fields: Fields, config: dict[str, Any]) -> None:
+    """Tell Mixtral from Llama by its experts."""
+    experts = fields.count("expert_count", limits.EXPERTS_MAX, 0, minimum=0)
+    if experts:
+        config["model_type"] = "mixtral"
+        config["num_local_experts"] = experts
+        config["num_experts_per_tok"] = fields.count("expert_used_count", experts)
+
+
+def _qwen3moe(fields: Fields, config: dict[str, Any]) -> None:
+    experts = fields.count("expert_count", limits.EXPERTS_MAX)
+    config |= {
+        "model_type": "qwen3_moe",
+        "num_experts": experts,
+        "num_experts_per_tok": fields.count("expert_used_count", experts),
+        "moe_intermediate_size": fields.count("expert_feed_forward_length", limits.WIDTH_MAX),
+        # llama.cpp knows no other for this architecture, and no layer without experts.
+        "norm_topk_prob": True,
+    }
+    fields.only("expert_weights_norm", True)
+
+
+def _gemma3(fields: Fields, config: dict[str, Any]) -> None:
+    """Say what llama.cpp knows of the family and the file does not: pattern and query scale."""
+    del config["hidden_act"]
+    head_width, width, heads = (config[key] for key in ("head_dim", "hidden_size", _HEADS))
+    largest = config["num_hidden_layers"] == _GEMMA3_LARGEST_LAYERS
+    config |= {
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": width // heads if largest else head_width,
+        "sliding_window": fields.count("attention.sliding_window", limits.WIDTH_MAX),
+        "sliding_window_pattern": fields.count(
+            "attention.sliding_window_pattern", limits.LAYERS_MAX, 6
+        ),
+    }
+    fields.only("final_logit_softcapping")
+
+
+_HEADS = "num_attention_heads"
+_OWN: Final = {"gemma3": _gemma3, "llama": _llama, "qwen3moe": _qwen3moe}
+
+
+def _no_experts(fields: Fields) -> None:
+    for key in ("expert_count", "expert_used_count", "expert_shared_count"):
+        fields.only(key, 0)
 
 
 def decimal(value: float) -> float:
@@ -91,27 +147,12 @@ def decimal(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _architecture(values: Mapping[str, Any], where: Path) -> str:
-    architecture = values.get("general.architecture")
-    if not isinstance(architecture, str) or architecture not in FAMILIES:
-        raise refuse(
-            "architecture",
-            f"{where}: general.architecture",
-            expected="one of " + ", ".join(FAMILIES),
-            got=shown(architecture),
-            advice="use a checkpoint of a supported family",
-        )
-    return architecture
-
-
 def _check_general(values: Mapping[str, Any], where: Path) -> None:
     fields = Fields({key: values[key] for key in values if _is_read(key)}, str(where))
     fields.only("general.type", "model", reason="architecture")
     fields.only("general.quantization_version", 2, reason="quantization")
-    # A file of its own may say that it is the one part of one.
-    fields.only("split.no", 0, reason="sharded")
-    fields.only("split.count", 0, 1, reason="sharded")
-    fields.drop(["split.tensors.count"])
+    # Which parts there are was checked when they were found.
+    fields.drop(["split.no", "split.count", "split.tensors.count"])
     fields.drop([key for key in values if key.startswith("general.")])
     fields.finish()
 
@@ -142,7 +183,7 @@ def _one_count(fields: Fields, key: str, default: int | None) -> int:
 def _rope(
     fields: Fields, architecture: str, head_width: int, factors: np.ndarray | None
 ) -> dict[str, Any]:
-    default = 10000.0 if architecture == "llama" else None
+    default = _THETAS.get(architecture)
     theta = decimal(fields.number("rope.freq_base", default))
     kind = fields.raw("rope.scaling.type", "none")
     older = fields.has("rope.scale_linear")

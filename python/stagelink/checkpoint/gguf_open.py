@@ -1,35 +1,43 @@
-"""Opens a GGUF file, either directly or through its cached conversion.
+"""Opens a GGUF checkpoint: directly, through its cached conversion, or as its own format has it.
 
-It decides between the two; both give the same values, the same bytes and the same fingerprint.
+It decides which; read directly or through the conversion, values, bytes and fingerprint are the
+same. An architecture that nothing here reads as floats opens too, for an engine that computes on
+the stored blocks.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stagelink.checkpoint import gguf_names
 from stagelink.checkpoint.conversion import Conversion, Source
-from stagelink.checkpoint.families.base import HEAD
 from stagelink.checkpoint.families.registry import read_family
+from stagelink.checkpoint.gguf_blocks import BlockReader, read_block_config
 from stagelink.checkpoint.gguf_config import read_config
-from stagelink.checkpoint.gguf_tensors import GgufReader, Stored
+from stagelink.checkpoint.gguf_source import GgufSource, part_files, read_parts
+from stagelink.checkpoint.gguf_tensors import GgufReader
 from stagelink.checkpoint.gguf_tokenizer import rebuild
-from stagelink.checkpoint.gguf_walk import GgufTable, GgufTensor, walk
 from stagelink.checkpoint.limits import TEMPLATE_BYTES_MAX
 from stagelink.checkpoint.opened import Contents, TensorInfo
 from stagelink.checkpoint.refusal import refuse, shown
 from stagelink.checkpoint.tokenizer import Tokenizer
-from stagelink.checkpoint.weight_file import WeightFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from stagelink.checkpoint.digest import Digests
+    from stagelink.checkpoint.gguf_source import Part
+    from stagelink.checkpoint.gguf_walk import GgufTensor
+    from stagelink.checkpoint.weight_file import WeightFile
 
-_EMBED = "model.embed_tokens.weight"
+    Found = Mapping[str, tuple[WeightFile, GgufTensor]]
+
+_EMBED, _HEAD = "token_embd.weight", "output.weight"
 
 
 def open_gguf(
@@ -39,90 +47,126 @@ def open_gguf(
     cache: bool,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Contents:
-    """Read and check a GGUF file's metadata, or find what an earlier start made of it.
+    """Read and check a GGUF's metadata, or find what an earlier start made of it.
 
     Raises:
         CheckpointError: For a file that is damaged, or that holds what is not done.
         ConfigError: ``cache_folder``.
-        DeadlineError: ``lock_deadline``.
     """
-    file = WeightFile.find(path)
-    if not cache:
-        source = read_source(file)
-        return Contents(
-            kind="gguf",
-            config=source.config,
-            tensors=source.tensors,
-            source_table=source.table,
-            chat_template=source.chat_template,
-            reader=source.reader,
-            digest=lambda: digests.of_file(file),
-            tokenizer=lambda: Tokenizer(source.tokenizer_json, source.special, path),
-        )
-    digest = digests.of_file(file)
-    conversion = Conversion(file, digest, digests, progress)
-    return conversion.find() or conversion.make(read_source(file))
+    files = part_files(path)
+    conversion = None
+    digest = functools.partial(digests.of_files, files)
+    if cache:
+        known = digest()
+        digest = functools.partial(bytes, known)
+        conversion = Conversion(path, known, digests, progress)
+        found = conversion.find()
+        if found is not None:
+            return dataclasses.replace(found, gguf=lambda: GgufSource(read_parts(path)))
+    parts = read_parts(path)
+    architecture = parts[0].table.values.get("general.architecture")
+    if not isinstance(architecture, str) or architecture not in gguf_names.ARCHITECTURES:
+        contents = _open_blocks(path, parts)
+    else:
+        source = read_source(path, parts)
+        contents = _direct(path, source) if conversion is None else conversion.later(source)
+    return dataclasses.replace(contents, gguf=lambda: GgufSource(parts), digest=digest)
 
 
-def read_source(file: WeightFile) -> Source:
-    """Walk a GGUF file and turn all but its tensor data into what a folder would hold."""
-    where = file.path
-    table = walk(file)
-    tensors = gguf_names.rename(table.tensors, where)
-    config = _config(file, table, tensors)
-    family = read_family(config, str(where))
-    infos = {
-        name: TensorInfo(name, one.type_name, one.shape, one.nbytes)
-        for name, one in tensors.items()
-    }
-    family.check_tensors(infos, str(where))
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    stored = {
-        name: Stored(
-            one,
-            gguf_names.interleaved_heads(name, family.model_type, heads, kv_heads),
-        )
-        for name, one in tensors.items()
-    }
-    tokenizer_json, special = rebuild(table.values, where)
-    return Source(
-        config=config,
-        tensors=infos,
-        table=tuple((name, one.type_name, one.shape) for name, one in sorted(tensors.items())),
-        chat_template=_template(table.values, where),
-        tokenizer_json=tokenizer_json,
-        special=special,
-        reader=GgufReader(file, stored),
+def _direct(path: Path, source: Source) -> Contents:
+    return Contents(
+        kind="gguf",
+        config=source.config,
+        tensors=source.tensors,
+        source_table=source.table,
+        chat_template=source.chat_template,
+        reader=source.reader,
+        digest=bytes,
+        tokenizer=lambda: Tokenizer(*source.tokenizer(), path),
     )
 
 
-def _config(
-    file: WeightFile, table: GgufTable, tensors: Mapping[str, GgufTensor]
-) -> dict[str, Any]:
-    embed = tensors.get(_EMBED)
-    rows = embed.shape[0] if embed is not None else 0
-    tokens = table.values.get("tokenizer.ggml.tokens")
+def _open_blocks(path: Path, parts: tuple[Part, ...]) -> Contents:
+    values, found = parts[0].table.values, _found(parts)
+    embed = found.get(_EMBED)
+    config = read_block_config(
+        values,
+        path,
+        vocab=embed[1].shape[0] if embed is not None else 0,
+        tied=_HEAD not in found,
+    )
+    infos = {
+        name: TensorInfo(name, one.type_name, one.shape, one.nbytes)
+        for name, (_, one) in found.items()
+    }
+    return Contents(
+        kind="gguf",
+        config=config,
+        tensors=infos,
+        source_table=tuple((name, one.dtype, one.shape) for name, one in sorted(infos.items())),
+        chat_template=_template(values, path),
+        reader=BlockReader(path, config["model_type"]),
+        digest=bytes,
+        tokenizer=lambda: Tokenizer(*rebuild(values, path), path),
+    )
+
+
+def read_source(path: Path, parts: tuple[Part, ...]) -> Source:
+    """Turn all of a walked GGUF but its tensor data into what a folder would hold."""
+    values, found = parts[0].table.values, _found(parts)
+    config = _config(path, values, found)
+    heads = config["num_attention_heads"], config["num_key_value_heads"]
+    stored = gguf_names.locate(found, values["general.architecture"], heads, path)
+    infos = {
+        name: TensorInfo(name, one.tensor.type_name, one.shape, one.nbytes)
+        for name, one in stored.items()
+    }
+    read_family(config, str(path), infos).check_tensors(infos, str(path))
+    # A stacked tensor stands once, under its own name; others under the name they are read by.
+    table = {
+        (name if one.shape == one.tensor.shape else one.tensor.name): one.tensor
+        for name, one in stored.items()
+    }
+    return Source(
+        config=config,
+        tensors=infos,
+        table=tuple((name, one.type_name, one.shape) for name, one in sorted(table.items())),
+        chat_template=_template(values, path),
+        tokenizer=lambda: rebuild(values, path),
+        reader=GgufReader(stored),
+    )
+
+
+def _found(parts: tuple[Part, ...]) -> dict[str, tuple[WeightFile, GgufTensor]]:
+    return {name: (part.file, one) for part in parts for name, one in part.table.tensors.items()}
+
+
+def _config(path: Path, values: Mapping[str, Any], found: Found) -> dict[str, Any]:
+    embed = found.get(_EMBED)
+    rows = embed[1].shape[0] if embed is not None else 0
+    tokens = values.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else 0
     if rows != count:
         raise refuse(
             "tensor_shape",
-            f"{file.path}: token_embd.weight",
+            f"{path}: {_EMBED}",
             expected=f"a row for each of {count} tokens",
             got=f"{rows} rows",
             advice="fetch the file again",
         )
     return read_config(
-        table.values,
-        file.path,
+        values,
+        path,
         vocab=rows,
-        tied=HEAD not in tensors,
-        rope_factors=_rope_factors(file, table.tensors.get(gguf_names.ROPE_FACTORS)),
+        tied=_HEAD not in found,
+        rope_factors=_rope_factors(found.get(gguf_names.ROPE_FACTORS)),
     )
 
 
-def _rope_factors(file: WeightFile, tensor: GgufTensor | None) -> np.ndarray | None:
-    if tensor is None:
+def _rope_factors(found: tuple[WeightFile, GgufTensor] | None) -> np.ndarray | None:
+    if found is None:
         return None
+    file, tensor = found
     if tensor.type_name != "F32" or len(tensor.shape) != 1 or tensor.nbytes > 1 << 16:
         raise refuse(
             "rope_scaling",

@@ -109,6 +109,20 @@ def read_parts(path: Path) -> tuple[Part, ...]:
     return parts
 
 
+def part_files(path: Path) -> tuple[WeightFile, ...]:
+    """Return the files of a checkpoint by its path's name alone; nothing is read.
+
+    Raises:
+        CheckpointError: ``file_missing``, ``file_kind`` or ``sharded``.
+    """
+    match = _PART.fullmatch(path.name)
+    count = 1 if match is None else int(match[3])
+    if count > SHARDS_MAX:
+        raise _bad(path, "sharded", f"at most {SHARDS_MAX} parts", str(count))
+    paths = (path,) if match is None or count == 1 else part_paths(path, count)
+    return tuple(WeightFile.find(one) for one in paths)
+
+
 def part_paths(path: Path, count: int) -> tuple[Path, ...]:
     """Return the paths of all parts of a split file, of which ``path`` is any."""
     match = _PART.fullmatch(path.name)

@@ -5,20 +5,18 @@ It parses no metadata. The numbers come from ``gguf.quants``, the format's own r
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stagelink.checkpoint.limits import CONVERT_PIECE_BYTES
-from stagelink.checkpoint.memory import aligned_empty
+from stagelink.checkpoint.memory import aligned_empty, rows_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stagelink.checkpoint.gguf_walk import GgufTensor
-    from stagelink.checkpoint.weight_file import WeightFile
+    from stagelink.checkpoint.gguf_names import Stored
 
 _STORED: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -27,68 +25,70 @@ _STORED: dict[str, np.dtype[Any]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
-    """A tensor of the table and, for q and k of llama, over how many heads its rows interleave."""
-
-    tensor: GgufTensor
-    heads: int = 0
-
-
 class GgufReader:
-    """Dequantizes tensors of one file; counts what it reads."""
+    """Dequantizes tensors of one checkpoint's files; counts what it reads."""
 
-    def __init__(self, file: WeightFile, stored: Mapping[str, Stored]) -> None:
-        """Take the file and its tensors by Hugging Face name."""
-        self._file = file
+    def __init__(self, stored: Mapping[str, Stored]) -> None:
+        """Take the tensors by Hugging Face name."""
         self._stored = stored
         self.bytes_read = 0
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the tensor as float32 in fresh aligned memory."""
-        out = aligned_empty(self._stored[name].tensor.shape, np.float32)
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the tensor, or its first axis's ``rows``, as float32 in fresh aligned memory."""
+        out = aligned_empty(rows_shape(self._stored[name].shape, rows), np.float32)
         flat, first = out.reshape(-1), 0
-        for piece in self.pieces(name):
+        for piece in self.pieces(name, rows):
             flat[first : first + piece.size] = piece
             first += piece.size
         return out
 
-    def read_stored(self, name: str) -> np.ndarray:
+    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor's own bits, rows in Hugging Face order.
 
         float32, float16, uint16 for BF16, or uint8 ``[..., bytes of a row]`` for a quantized type.
         """
-        one = self._stored[name].tensor
-        dtype: np.dtype[Any] = _STORED.get(one.type_name, np.dtype(np.uint8))
-        shape = one.shape if one.type_name in _STORED else (*one.shape[:-1], one.row_bytes)
-        out = aligned_empty(shape, dtype)
+        one = self._stored[name]
+        kind = one.tensor.type_name
+        shape = rows_shape(one.shape, rows)
+        shape = shape if kind in _STORED else (*shape[:-1], one.tensor.row_bytes)
+        out = aligned_empty(shape, _STORED.get(kind, np.dtype(np.uint8)))
         flat, first = out.reshape(-1).view(np.uint8), 0
-        for rows in self._rows(name):
-            flat[first : first + rows.size] = rows.reshape(-1)
-            first += rows.size
+        for piece in self._rows(name, rows):
+            flat[first : first + piece.size] = piece.reshape(-1)
+            first += piece.size
         return out
 
-    def pieces(self, name: str) -> Iterator[np.ndarray]:
+    def pieces(self, name: str, rows: tuple[int, int] | None = None) -> Iterator[np.ndarray]:
         """Yield the tensor's float32 values in order, flat, a few MiB at a time."""
-        type_name = self._stored[name].tensor.type_name
-        for rows in self._rows(name):
-            yield _dequantize(rows, type_name)
-
-    def _rows(self, name: str) -> Iterator[np.ndarray]:
-        # Yields uint8 [rows, row_bytes]; whole heads where their rows have to change places.
         one = self._stored[name]
-        tensor, row_bytes = one.tensor, one.tensor.row_bytes
-        rows = math.prod(tensor.shape[:-1])
-        unit = rows // one.heads if one.heads else 1
-        at_once = max(1, CONVERT_PIECE_BYTES // (4 * tensor.shape[-1] * unit)) * unit
-        with self._file.descriptor() as descriptor:
-            for first in range(0, rows, at_once):
-                count = min(at_once, rows - first)
-                piece = np.empty((count, row_bytes), np.uint8)
-                view = piece.reshape(-1).data
-                self._file.read_into(descriptor, view, tensor.offset + first * row_bytes)
+        for piece in self._rows(name, rows):
+            values = _dequantize(piece, one.tensor.type_name)
+            yield values - np.float32(one.offset) if one.offset else values
+
+    def _rows(self, name: str, wanted: tuple[int, int] | None) -> Iterator[np.ndarray]:
+        # Yields uint8 [rows, row_bytes]; whole heads are read where rows have to change places.
+        one = self._stored[name]
+        begin, end = _last_axis_rows(one.shape, wanted)
+        unit = math.prod(one.shape[:-1]) // one.heads if one.heads else 1
+        at_once = max(1, CONVERT_PIECE_BYTES // (4 * one.shape[-1] * unit)) * unit
+        with one.file.descriptor() as descriptor:
+            for first in range(begin // unit * unit, -(-end // unit) * unit, at_once):
+                count = min(at_once, -(-end // unit) * unit - first)
+                piece = np.empty((count, one.tensor.row_bytes), np.uint8)
+                at = one.tensor.offset + (one.first_row + first) * one.tensor.row_bytes
+                one.file.read_into(descriptor, piece.reshape(-1).data, at)
                 self.bytes_read += piece.size
-                yield _uninterleave(piece, unit) if one.heads else piece
+                piece = _uninterleave(piece, unit) if one.heads else piece
+                yield piece[max(0, begin - first) : end - first]
+
+
+def _last_axis_rows(shape: tuple[int, ...], wanted: tuple[int, int] | None) -> tuple[int, int]:
+    """Return which rows of ``shape[-1]`` values a range of the first axis is."""
+    if len(shape) == 1:
+        return 0, 1
+    inner = math.prod(shape[1:-1])
+    begin, end = (0, shape[0]) if wanted is None else wanted
+    return begin * inner, end * inner
 
 
 def _uninterleave(rows: np.ndarray, head_width: int) -> np.ndarray:

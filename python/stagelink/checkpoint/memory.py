@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 
 
+def rows_shape(shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[int, ...]:
+    """Return the shape of rows ``rows`` (half-open) of a tensor's first axis, or of all of it."""
+    return shape if rows is None else (rows[1] - rows[0], *shape[1:])
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Return an uninitialised C-ordered array whose first byte lies at a multiple of 64."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize

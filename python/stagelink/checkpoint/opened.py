@@ -47,11 +47,11 @@ class TensorReader(Protocol):
         """Tensor bytes read so far."""
         ...
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the tensor as float32 in fresh memory aligned to 64 bytes."""
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the tensor, or rows of it, as float32 in fresh memory aligned to 64 bytes."""
         ...
 
-    def read_stored(self, name: str) -> np.ndarray:
+    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor's own bits in fresh aligned memory: see ``Checkpoint.read``."""
         ...
 
@@ -68,7 +68,9 @@ class Contents:
     reader: TensorReader
     digest: Callable[[], bytes]
     tokenizer: Callable[[], Tokenizer]
-    converted: bool = False
+    gguf: Callable[[], GgufSource] | None = None
+    prepare: Callable[[], None] = lambda: None
+    is_converted: Callable[[], bool] = lambda: False
 
 
 class Checkpoint:
@@ -82,7 +84,6 @@ class Checkpoint:
         source_table: (name, dtype, shape) of every tensor as the source holds it, by name; the same
             whether a GGUF is read directly or through its cached conversion.
         chat_template: Text of the chat template, or ``None``.
-        converted: Whether tensors come from the cached conversion of a GGUF.
     """
 
     def __init__(self, path: Path, contents: Contents, digests: Digests) -> None:
@@ -93,14 +94,16 @@ class Checkpoint:
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(dict(contents.tensors))
         self.source_table = contents.source_table
         self.chat_template = contents.chat_template
-        self.converted = contents.converted
         self._digests = digests
         self._reader = contents.reader
         self._make_digest = contents.digest
         self._make_tokenizer = contents.tokenizer
         self._digest: bytes | None = None
         self._tokenizer: Tokenizer | None = None
+        self._open_gguf = contents.gguf
         self._gguf: GgufSource | None = None
+        self._prepare = contents.prepare
+        self._is_converted = contents.is_converted
 
     @property
     def bytes_read(self) -> int:
@@ -115,19 +118,34 @@ class Checkpoint:
         Raises:
             CheckpointError: The file, or another part of it, is damaged.
         """
-        if self._gguf is None and self.kind == "gguf":
-            # Imported here, since a folder of safetensors needs none of it.
-            from stagelink.checkpoint.gguf_source import read_source  # noqa: PLC0415
-
-            self._gguf = read_source(self.path)
+        if self._gguf is None and self._open_gguf is not None:
+            self._gguf = self._open_gguf()
         return self._gguf
+
+    @property
+    def converted(self) -> bool:
+        """Whether tensors come from the cached conversion of a GGUF, and it is there."""
+        return self._is_converted()
+
+    def prepare(self) -> None:
+        """Make what the first `read` would make: a GGUF's conversion into floats, if it is cached.
+
+        For who knows that floats will be read and wants to wait for that now.
+
+        Raises:
+            CheckpointError: ``disk_room``, or what reading the source raises.
+            DeadlineError: ``lock_deadline``.
+        """
+        self._prepare()
 
     @property
     def hashed_bytes(self) -> int:
         """Bytes hashed so far: 0 where every digest that was needed was remembered."""
         return self._digests.hashed_bytes
 
-    def read(self, name: str, dtype: str = "float32") -> np.ndarray:
+    def read(
+        self, name: str, dtype: str = "float32", *, rows: tuple[int, int] | None = None
+    ) -> np.ndarray:
         """Read one tensor, and nothing else, into fresh memory aligned to 64 bytes.
 
         The peak is the array and a few MiB. F16 and BF16 become float32 exactly; GGUF types by the
@@ -137,20 +155,29 @@ class Checkpoint:
             name: Hugging Face name, one of ``tensors``.
             dtype: ``"float32"``, or ``"stored"`` for the bits as they lie in the file: float32,
                 float16, uint16 for BF16, and uint8 ``[rows, bytes of a row]`` for a GGUF type.
+            rows: Half-open range of the first axis, of a tensor with at least two; only its bytes
+                are read (whole heads of a GGUF's q and k).
 
         Raises:
             CheckpointError: ``truncated``, ``file_changed`` or ``read_failed``.
-            ConfigError: No such tensor or dtype.
+            ConfigError: No such tensor, rows or dtype.
         """
         if name not in self.tensors:
             message = f"expected a tensor of {self.path}, got {name!r}; see its table"
             raise ConfigError(message, reason="tensor_missing")
+        self._check_rows(name, rows)
         if dtype == "float32":
-            return self._reader.read(name)
+            return self._reader.read(name, rows)
         if dtype == "stored":
-            return self._reader.read_stored(name)
+            return self._reader.read_stored(name, rows)
         message = f"expected dtype float32 or stored, got {dtype!r}; convert what was read"
         raise ConfigError(message, reason="dtype")
+
+    def _check_rows(self, name: str, rows: tuple[int, int] | None) -> None:
+        shape = self.tensors[name].shape
+        if rows is not None and (len(shape) < 2 or not 0 <= rows[0] <= rows[1] <= shape[0]):
+            message = f"expected rows inside {name} {list(shape)}, got {rows}; see its shape"
+            raise ConfigError(message, reason="tensor_rows")
 
     def content_digest(self) -> bytes:
         """Return 32 bytes that stand for the source's content; a remembered digest is used.

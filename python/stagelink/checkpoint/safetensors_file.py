@@ -21,7 +21,7 @@ from stagelink.checkpoint.limits import (
     TENSOR_VALUES_MAX,
     TENSORS_MAX,
 )
-from stagelink.checkpoint.memory import aligned_empty
+from stagelink.checkpoint.memory import aligned_empty, rows_shape
 from stagelink.checkpoint.opened import TensorInfo
 from stagelink.checkpoint.refusal import refuse, shown
 
@@ -55,6 +55,16 @@ class Placed:
     file: WeightFile
     offset: int
 
+    def part(self, rows: tuple[int, int] | None) -> Placed:
+        """Return the half-open range ``rows`` of the first axis as a tensor, or this one."""
+        if rows is None:
+            return self
+        row_bytes = self.info.nbytes // max(1, self.info.shape[0])
+        shape = rows_shape(self.info.shape, rows)
+        nbytes = (rows[1] - rows[0]) * row_bytes
+        info = dataclasses.replace(self.info, shape=shape, nbytes=nbytes)
+        return Placed(info, self.file, self.offset + rows[0] * row_bytes)
+
 
 def parse_header(file: WeightFile) -> dict[str, Placed]:
     """Read and check a file's header.
@@ -85,20 +95,20 @@ class SafetensorsReader:
         self._placed = placed
         self.bytes_read = 0
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the tensor as float32 in fresh aligned memory."""
-        one = self._placed[name]
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the tensor, or its first axis's ``rows``, as float32 in fresh aligned memory."""
+        one = self._placed[name].part(rows)
         if one.info.dtype not in _STORED:
             raise _bad(one.file, "tensor_dtype", "F32, F16 or BF16", f"{name}: {one.info.dtype}")
         if one.info.dtype == "F32":
-            return self.read_stored(name)
+            return self.read_stored(name, rows)
         out = aligned_empty(one.info.shape, np.float32)
         self._widen(one, out.reshape(-1))
         return out
 
-    def read_stored(self, name: str) -> np.ndarray:
+    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor's own bits: float32, float16, or uint16 for BF16."""
-        one = self._placed[name]
+        one = self._placed[name].part(rows)
         dtype: np.dtype[Any] = _STORED.get(one.info.dtype, np.dtype(np.uint8))
         shape = one.info.shape if one.info.dtype in _STORED else (one.info.nbytes,)
         out = aligned_empty(shape, dtype)

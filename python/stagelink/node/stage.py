@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 # rows; with more a credit frame goes back once in many hops (docs/protocol.md 6.6).
 BUFFERS = 16
 
+# The engine that reads no floats of a GGUF, and so needs no conversion of it.
+_ON_STORED_BLOCKS = "llamacpp"
+
 # Limits of the wire (docs/protocol.md 8).
 STREAMS_MAX = 1024
 _TEXT_BYTES_MAX = 255
@@ -194,7 +197,10 @@ def check_model(
     checkpoint, family = open_model(config, progress)
     settings_of(config, family.context)
     checkpoint.content_digest()
-    return ranges_of(config, family)
+    ranges = ranges_of(config, family)
+    if any(config.engine_of(rank) != _ON_STORED_BLOCKS for rank in range(config.world)):
+        checkpoint.prepare()
+    return ranges
 
 
 def open_model(
@@ -202,7 +208,7 @@ def open_model(
 ) -> tuple[Checkpoint, Family]:
     """Open the checkpoint and check its tensors against its family; metadata only."""
     checkpoint = open_checkpoint(config.model, cache=config.cache, progress=progress)
-    family = read_family(checkpoint.config)
+    family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
     family.check_tensors(checkpoint.tensors)
     return checkpoint, family
 

@@ -20,8 +20,18 @@ RING = {
     "versions": {"stagelink": "1"},
     "shapes": {"context": 64},
 }
-OPEN = "import sys; from stagelink.checkpoint.open import open_checkpoint as o; c = o(sys.argv[1])"
+OPEN = (
+    "import sys; from stagelink.checkpoint.open import open_checkpoint as o\n"
+    "c = o(sys.argv[1]); c.prepare()"
+)
 SAY = "print(c.converted, c.read('model.layers.0.self_attn.q_proj.weight').sum())"
+
+
+def prepared(path, **options):
+    """Open and convert, as who is going to read floats does."""
+    checkpoint = open_checkpoint(path, **options)
+    checkpoint.prepare()
+    return checkpoint
 
 
 def the_folder(cache):
@@ -49,7 +59,7 @@ def start(code, path, **options):
 @pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3"])
 def test_both_ways_give_the_same_bytes_and_the_same_fingerprint(make_gguf, model_type):
     path = make_gguf(model_type, tied=model_type != "llama").write()
-    converted, direct = open_checkpoint(path), open_checkpoint(path, cache=False)
+    converted, direct = prepared(path), open_checkpoint(path, cache=False)
     assert (converted.converted, direct.converted) == (True, False)
     assert set(converted.tensors) == set(direct.tensors)
     for name in direct.tensors:
@@ -73,15 +83,15 @@ def test_a_second_open_does_not_look_into_the_gguf_again(make_gguf, monkeypatch)
     path = make_gguf().write()
     # As if it had been lying there for an hour: its digest is remembered only then.
     monkeypatch.setattr("stagelink.checkpoint.digest.RACY_NANOSECONDS", -(10**18))
-    first = open_checkpoint(path)
-    monkeypatch.setattr("stagelink.checkpoint.gguf_open.walk", None)
+    first = prepared(path)
+    monkeypatch.setattr("stagelink.checkpoint.gguf_source.walk", None)
     second = open_checkpoint(path)
     assert (first.hashed_bytes, second.hashed_bytes) == (path.stat().st_size, 0)
     assert second.content_digest() == first.content_digest()
 
 
 def test_the_folder_is_one_that_others_can_open(make_gguf, own_cache):
-    gguf = open_checkpoint(make_gguf().write())
+    gguf = prepared(make_gguf().write())
     plain = open_checkpoint(the_folder(own_cache))
     assert plain.kind == "safetensors"
     assert all(plain.read(name).tobytes() == gguf.read(name).tobytes() for name in gguf.tensors)
@@ -92,7 +102,7 @@ def test_the_folder_is_one_that_others_can_open(make_gguf, own_cache):
 def test_progress_reaches_its_total(make_gguf):
     told = []
     path = make_gguf().write()
-    checkpoint = open_checkpoint(path, progress=lambda *facts: told.append(facts))
+    checkpoint = prepared(path, progress=lambda *facts: told.append(facts))
     total = sum(one.nbytes for one in checkpoint.tensors.values())
     assert told[-1] == (f"convert {path.name}", total, total)
     assert (f"hash {path.name}", path.stat().st_size, path.stat().st_size) in told
@@ -116,28 +126,28 @@ def test_progress_reaches_its_total(make_gguf):
 )
 def test_a_damaged_folder_is_made_again(make_gguf, own_cache, monkeypatch, damage):
     path = make_gguf().write()
-    before = open_checkpoint(path)
+    before = prepared(path)
     bytes_before = before.read("model.embed_tokens.weight").tobytes()
     damage(the_folder(own_cache))
     calls = made(monkeypatch)
     again = open_checkpoint(path)
-    assert calls == [1]
     assert again.read("model.embed_tokens.weight").tobytes() == bytes_before
+    assert calls == [1]
     assert not list((own_cache / "conversions").glob("*.tmp-*"))
 
 
 def test_another_converter_version_makes_another_folder(make_gguf, own_cache, monkeypatch):
     path = make_gguf().write()
-    open_checkpoint(path)
+    prepared(path)
     monkeypatch.setattr(conversion, "CONVERTER_VERSION", 2)
-    open_checkpoint(path)
+    prepared(path)
     assert len([one for one in (own_cache / "conversions").iterdir() if one.is_dir()]) == 2
 
 
 def test_another_file_at_the_same_path_is_another_checkpoint(make_gguf):
     source = make_gguf()
     path = source.write()
-    first = open_checkpoint(path)
+    first = prepared(path)
     source.weights["model.norm.weight"] += 1
     source.write()
     second = open_checkpoint(path)
@@ -173,13 +183,13 @@ def test_what_a_killed_process_left_is_cleaned_and_its_lock_is_free(make_gguf, o
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=10)
     process.stdout.close()
-    assert open_checkpoint(path).converted
+    assert prepared(path).converted
     assert not list((own_cache / "conversions").glob("*.tmp-*"))
 
 
 def test_waiting_for_another_process_has_a_deadline(make_gguf, own_cache, monkeypatch):
     path = make_gguf().write()
-    key = open_checkpoint(path).content_digest().hex()
+    key = prepared(path).content_digest().hex()
     home = own_cache / "conversions"
     (the_folder(own_cache) / "manifest.json").unlink()
     hold = (
@@ -193,7 +203,7 @@ def test_waiting_for_another_process_has_a_deadline(make_gguf, own_cache, monkey
     told = []
     began = time.monotonic()
     with pytest.raises(DeadlineError) as caught:
-        open_checkpoint(path, progress=lambda what, *_: told.append(what))
+        prepared(path, progress=lambda what, *_: told.append(what))
     assert time.monotonic() - began < 5
     assert caught.value.reason == "lock_deadline"
     assert f"wait for {path.name}" in told
@@ -203,7 +213,7 @@ def test_waiting_for_another_process_has_a_deadline(make_gguf, own_cache, monkey
 def test_too_little_room_is_said_before_anything_is_written(make_gguf, own_cache, monkeypatch):
     monkeypatch.setattr(limits, "DISK_SPARE_BYTES", 1 << 60)
     with pytest.raises(CheckpointError) as caught:
-        open_checkpoint(make_gguf().write())
+        prepared(make_gguf().write())
     assert caught.value.reason == "disk_room"
     assert not [path for path in (own_cache / "conversions").iterdir() if path.is_dir()]
 
@@ -214,7 +224,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(make_gguf, own_cache, monkey
 
     monkeypatch.setattr(conversion.os, "fsync", full)
     with pytest.raises(CheckpointError) as caught:
-        open_checkpoint(make_gguf().write())
+        prepared(make_gguf().write())
     assert caught.value.reason == "disk_room"
     assert "No space left" in str(caught.value)
     assert not [path for path in (own_cache / "conversions").iterdir() if path.is_dir()]
@@ -246,7 +256,32 @@ def test_what_is_not_supported_is_refused_before_it_is_converted(make_gguf, own_
 
 def test_the_manifest_says_what_the_folder_was_made_from(make_gguf, own_cache):
     path = make_gguf().write()
-    digest = open_checkpoint(path).content_digest()
+    digest = prepared(path).content_digest()
     manifest = json.loads((the_folder(own_cache) / "manifest.json").read_text())
     assert manifest["source"] == digest.hex()
     assert manifest["source_name"] == path.name
+
+
+def test_opening_converts_nothing_and_the_first_read_does(make_gguf, monkeypatch):
+    path = make_gguf().write()
+    calls = made(monkeypatch)
+    checkpoint = open_checkpoint(path)
+    assert checkpoint.gguf.tensors["token_embd.weight"].type_name == "Q8_0"
+    assert checkpoint.tokenizer().vocab > 256
+    assert (calls, checkpoint.converted, checkpoint.bytes_read) == ([], False, 0)
+    direct = open_checkpoint(path, cache=False)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert checkpoint.read(name).tobytes() == direct.read(name).tobytes()
+    assert (calls, checkpoint.converted) == ([1], True)
+
+
+def test_without_a_usable_tokenizer_the_weights_are_converted_all_the_same(make_gguf):
+    path = make_gguf(pre="deepseek-llm").write()
+    first = prepared(path)
+    for checkpoint in (first, open_checkpoint(path)):
+        assert checkpoint.read("model.norm.weight").shape == (256,)
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.tokenizer()
+        assert caught.value.reason == "pre_tokenizer"
+        assert "deepseek-llm" in str(caught.value)
+        assert make_fingerprint(checkpoint, **RING) == make_fingerprint(first, **RING)

@@ -13,7 +13,7 @@ CODE = re.compile(
 def test_every_reason_of_a_refusal_is_in_the_documentation():
     documented = set(re.findall(r"`([a-z_0-9]+)`", (ROOT / "docs/checkpoints.md").read_text()))
     used = set()
-    for path in (ROOT / "python/stagelink/checkpoint").glob("*.py"):
+    for path in (ROOT / "python/stagelink/checkpoint").rglob("*.py"):
         for match in CODE.finditer(path.read_text()):
             used.add(next(filter(None, match.groups())))
     assert len(used) > 25

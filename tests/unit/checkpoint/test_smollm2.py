@@ -34,7 +34,7 @@ def shared_cache(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STAGELINK_CACHE", str(cache))
-        open_checkpoint("smollm2")
+        open_checkpoint("smollm2").prepare()
     return cache
 
 

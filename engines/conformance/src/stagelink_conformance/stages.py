@@ -37,7 +37,8 @@ class Stages:
         self._model = model
         self._made: list[StageEngine] = []
         self.settings = settings
-        self.family = read_family(self.checkpoint().config)
+        opened = self.checkpoint()
+        self.family = read_family(opened.config, tensors=opened.tensors)
         description = self.make(0, self.family.layers, lead=True).describe()
         self.reference_tolerance = _TOLERANCE[description.row_dtype]
         self.tolerance = 0.0 if description.batch_invariant else self.reference_tolerance
@@ -56,7 +57,7 @@ class Stages:
         """Make a stage that is not loaded, and return the checkpoint that counts its reads too."""
         checkpoint = self.checkpoint()
         settings = dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
-        family = read_family(checkpoint.config)
+        family = read_family(checkpoint.config, tensors=checkpoint.tensors)
         engine = self._engine(checkpoint, family, first, end, lead=lead, settings=settings)
         self._made.append(engine)
         return engine, checkpoint

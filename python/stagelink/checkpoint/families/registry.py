@@ -13,6 +13,7 @@ from stagelink.checkpoint.families.config_reading import Source
 from stagelink.checkpoint.families.deepseek_v2 import read_deepseek_v2
 from stagelink.checkpoint.families.deepseek_v3 import read_deepseek_v3
 from stagelink.checkpoint.families.gemma3 import read_gemma3
+from stagelink.checkpoint.families.gguf_family import read_gguf_family
 from stagelink.checkpoint.families.gpt_oss import read_gpt_oss
 from stagelink.checkpoint.families.llama import read_llama
 from stagelink.checkpoint.families.mixtral import read_mixtral
@@ -56,6 +57,8 @@ _COMPOSITES: Final = {
 }
 FAMILIES: Final = tuple(_READERS)
 
+# What `gguf_blocks` calls an architecture that is not read as floats.
+GGUF_PREFIX: Final = "gguf:"
 # A composite config's own fields that a text model has a use for.
 _SHARED = ("tie_word_embeddings", "eos_token_id", "bos_token_id", *config_fields.QUANTIZATION)
 _COMPOSITE_PREFIX = "model.language_model."
@@ -96,6 +99,8 @@ def read_family(
     values.pop("model_type", None)
     values.pop("architectures", None)
     source = Source(Fields(values, where), prefix, frozenset(tensors))
+    if model_type.startswith(GGUF_PREFIX):
+        return read_gguf_family(source, model_type, tensors)
     if model_type not in _READERS:
         values |= {"architectures": architectures}
         return read_wide(Source(Fields(values, where), prefix, source.names), model_type, tensors)

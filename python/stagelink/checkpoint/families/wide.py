@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stagelink.checkpoint.families.base import FULL, LINEAR, SLIDING, Family, LayerState, Shapes
+from stagelink.checkpoint.families.base import FULL, LINEAR, SLIDING, LayerState
+from stagelink.checkpoint.families.table import OTHER, TableFamily
 from stagelink.checkpoint.limits import CONTEXT_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX
-from stagelink.checkpoint.refusal import refuse, shown
+from stagelink.checkpoint.refusal import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 _EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
 _EPSILON_DEFAULT = 1e-5
-_OTHER = "other"
 _KINDS = {
     "full_attention": FULL,
     "sliding_attention": SLIDING,
@@ -39,48 +39,16 @@ _LAYER = re.compile(r"((?:[a-z_]+\.)*(?:layers|h|blocks|block)\.)(\d{1,4})\.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WideFamily(Family):
+class WideFamily(TableFamily):
     """A decoder that no file of this folder describes.
 
     Attributes:
-        shapes: Shape of every tensor of the checkpoint; empty where the table was not handed in.
-        layers_at: What the names of all layers' tensors start with: ``"model.layers."``.
         window: Positions that a sliding layer keeps, where the config says it.
         kv_values: Values that a position adds to a layer's keys and values, 0 where unknown.
     """
 
-    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict, hash=False)
-    layers_at: str = "model.layers."
     window: int | None = None
     kv_values: int = 0
-
-    def layer_prefix(self, n: int) -> str:
-        """Return what the names of layer ``n``'s tensors start with."""
-        return f"{self.layers_at}{n}."
-
-    def layer_shapes(self, n: int) -> Shapes:
-        """Return what the checkpoint has under the layer's prefix.
-
-        Raises:
-            ValueError: The family was read without the checkpoint's table.
-        """
-        self._check_known()
-        at = self.layer_prefix(n)
-        return {k.removeprefix(at): one for k, one in self.shapes.items() if k.startswith(at)}
-
-    def embed_tensors(self) -> Shapes:
-        """Return everything that is in no layer: this family cannot tell embedding from head."""
-        self._check_known()
-        return {k: one for k, one in self.shapes.items() if not k.startswith(self.layers_at)}
-
-    def head_tensors(self) -> Shapes:
-        """Return the same as ``embed_tensors``."""
-        return self.embed_tensors()
-
-    def all_tensors(self) -> Shapes:
-        """Return every tensor of the checkpoint."""
-        self._check_known()
-        return dict(self.shapes)
 
     def layer_state(self, n: int, value_bytes: int = 2) -> LayerState:
         """Return what a usual decoder would keep; 0 bytes where that is not known."""
@@ -88,30 +56,6 @@ class WideFamily(Family):
         window = self.window if kind == SLIDING else None
         per_position = self.kv_values * value_bytes if kind in (FULL, SLIDING) else 0
         return LayerState(kind, per_position, window=window)
-
-    def understood(self) -> dict[str, Any]:
-        """Return every field but the shapes: the table has a digest of its own."""
-        return dataclasses.asdict(dataclasses.replace(self, shapes={}))
-
-    def check_tensors(self, tensors: Mapping[str, TensorInfo], where: str = "checkpoint") -> None:
-        """Refuse a table in which a layer has no tensors, or there is one layer more.
-
-        Raises:
-            CheckpointError: ``tensor_missing`` or ``tensor_unknown``.
-        """
-        shapes = {name: info.shape for name, info in tensors.items()}
-        at = _layers_at(frozenset(shapes), self.layers_at)
-        found = {int(m[2]) for m in map(_LAYER.match, shapes) if m is not None and m[1] == at}
-        missing = set(range(self.layers)) - found
-        if missing:
-            expected, got = f"tensors of {self.layers} layers", f"none of layer {min(missing)}"
-            advice = "fetch or export the checkpoint again"
-            raise refuse("tensor_missing", where, expected=expected, got=got, advice=advice)
-
-    def _check_known(self) -> None:
-        if not self.shapes:
-            message = f"{self.model_type}: read_family was not handed the checkpoint's tensors"
-            raise ValueError(message)
 
 
 def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]) -> WideFamily:
@@ -168,7 +112,7 @@ def _count(fields: Fields, keys: tuple[str, ...], maximum: int, default: int | N
 def _kinds(said: object, layers: int) -> tuple[str, ...]:
     if not isinstance(said, list) or len(said) != layers:
         return (FULL,) * layers
-    return tuple(_KINDS.get(kind, _OTHER) if isinstance(kind, str) else _OTHER for kind in said)
+    return tuple(_KINDS.get(kind, OTHER) if isinstance(kind, str) else OTHER for kind in said)
 
 
 def _layers_at(names: frozenset[str], usual: str) -> str:
