@@ -6,11 +6,11 @@ another model; here every field is passed on, handled by the engine, right as it
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.library import models_module
 from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     Raises:
         ConfigError: ``config_field`` for a field, or a value, that mlx_lm's layers would leave out.
     """
-    module = importlib.import_module(f"mlx_lm.models.{recipe.module}")
+    module = models_module(recipe.module)
     taken = _arguments_class(module, recipe)
     known = frozenset(inspect.signature(taken).parameters)
     config = family.config
@@ -76,7 +76,7 @@ def _arguments_class(module: ModuleType, recipe: Recipe) -> Any:
     """Return the class of the layers' arguments; a module that borrows its layers has none."""
     if hasattr(module, recipe.arguments):
         return getattr(module, recipe.arguments)
-    lender = importlib.import_module("mlx_lm.models.qwen3_5")
+    lender = models_module("qwen3_5")
     return getattr(lender, recipe.arguments)
 
 
@@ -107,6 +107,8 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         "rope_theta": rope["rope_theta"],
         "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0),
         "tie_word_embeddings": family.tied,
+        # No experts that all rows share is None there, and would be a block of no width as 0.
+        "n_shared_experts": family.config.get("n_shared_experts") or None,
     }
     if "kv_lora_rank" in family.config:
         # Read for the scale of the softmax alone; the frequencies are the engine's (rope.py).

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import importlib.metadata
 import platform
 from pathlib import Path
 
 import mlx.core as mx
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.library import library_version
 
 __all__ = ["Backend", "blas_name", "choose_backend", "use_threads"]
 
@@ -50,7 +50,7 @@ def choose_backend(device: str) -> Backend:
             "mlx has metal on Apple silicon, and cuda with mlx[cuda]",
             reason="engine_device",
         )
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("mlx", "mlx-lm")]
+    versions = [f"mlx {mx.__version__}", f"mlx-lm {library_version()}"]
     if wanted == "cpu":
         # On a CPU a fused operation is compiled by the system's compiler, seconds each, into a
         # folder that every user of the machine can write; unfused it has the same bits.

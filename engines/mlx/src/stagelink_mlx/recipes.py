@@ -161,7 +161,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "gpt_oss": Recipe(
             "gpt_oss",
-            _fixed(hidden_act="silu", attention_bias=True, swiglu_limit=7.0),
+            _fixed(hidden_act="silu", attention_bias=True, swiglu_limit=7.0, swiglu_alpha=1.702),
             is_sanitized=False,
         ),
     }
