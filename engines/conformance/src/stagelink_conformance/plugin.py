@@ -29,7 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("stagelink", "stagelink engine conformance")
     group.addoption("--stagelink-engine", default="numpy", help="entry point name or module:Class")
-    group.addoption("--stagelink-families", default="", help="tiny checkpoints, comma separated")
+    group.addoption(
+        "--stagelink-families",
+        default="",
+        help="tiny checkpoints, comma separated; all for every one that can be made here",
+    )
     group.addoption("--stagelink-checkpoint", default="", help="a model instead of the tiny ones")
     group.addoption("--stagelink-dtype", default="float32", help="EngineSettings.dtype")
 
@@ -38,11 +42,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every promise once for each model."""
     if _MODEL not in metafunc.fixturenames:
         return
+    from stagelink_conformance.families import FAMILIES  # noqa: PLC0415 - see above
     from stagelink_numpy.tiny import TINY  # noqa: PLC0415 - see above
 
     path = metafunc.config.getoption("--stagelink-checkpoint")
     families = metafunc.config.getoption("--stagelink-families")
     models = [path] if path else [name for name in families.split(",") if name] or list(TINY)
+    if models == ["all"]:
+        models = [*TINY, *(name for name in FAMILIES if name not in TINY)]
     metafunc.parametrize(_MODEL, models, indirect=True, scope="session")
 
 
@@ -73,11 +80,17 @@ def stagelink_model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return the path of a checkpoint: one of the tiny ones, or what the option names."""
+    from stagelink_conformance.families import FAMILIES, make_family  # noqa: PLC0415 - see above
     from stagelink_numpy.tiny import TINY, make_tiny  # noqa: PLC0415 - see above
 
-    if request.param not in TINY:
-        return Path(request.param)
-    return make_tiny(tmp_path_factory.mktemp("tiny") / request.param, request.param)
+    name = request.param
+    if name not in TINY and name not in FAMILIES:
+        return Path(name)
+    folder = tmp_path_factory.mktemp("tiny") / name
+    if name in TINY:
+        return make_tiny(folder, name)
+    pytest.importorskip("transformers", reason=f"the tiny {name} is made with transformers")
+    return make_family(folder, name)
 
 
 @pytest.fixture
@@ -85,8 +98,14 @@ def stages(
     stagelink_engine: Any, stagelink_model: Path, stagelink_settings: EngineSettings
 ) -> Iterator[Stages]:
     """Make stages of the model under test; closed after the test."""
+    from stagelink.engine import ConfigError  # noqa: PLC0415 - see above
     from stagelink_conformance.stages import Stages  # noqa: PLC0415 - see above
 
-    made = Stages(stagelink_engine, stagelink_model, stagelink_settings)
+    try:
+        made = Stages(stagelink_engine, stagelink_model, stagelink_settings)
+    except ConfigError as error:
+        if error.reason == "engine_family":
+            pytest.skip(str(error))
+        raise
     yield made
     made.close()

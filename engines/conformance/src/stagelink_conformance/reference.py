@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Read = Callable[[str], Doubles]
 
 
+# What the formulas below say; other families are compared with transformers' model (whole.py).
+REFERENCE_TYPES = ("llama", "qwen2", "qwen3")
+
+
 def reference_logits(checkpoint: Checkpoint, token_ids: Sequence[int]) -> Doubles:
     """Return the logits of every position, ``[len(token_ids), vocab]``.
 
