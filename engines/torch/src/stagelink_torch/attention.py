@@ -201,15 +201,11 @@ class Attend:
         causal: bool,
     ) -> torch.Tensor:
         """Return ``[n * rows, heads * head_width]`` of queries ``[n, rows, heads, head_width]``."""
-        attended = functional.scaled_dot_product_attention(
-            queries.transpose(1, 2),
-            *past,
-            attn_mask=mask,
-            is_causal=causal,
-            scale=self._shape.scale,
-            enable_gqa=self._shape.heads != self._shape.kv_heads,
-        )
-        return attended.transpose(1, 2).reshape(-1, self._shape.heads * self._shape.head_width)
+        # CUDA's fast kernels take no mask with groups of heads: there a group becomes rows.
+        packed = mask is not None and self._setup.device.type == "cuda"
+        product = _packed if packed else _grouped
+        attended = product(queries, past, mask, self._shape, causal=causal)
+        return attended.reshape(-1, self._shape.heads * self._shape.head_width)
 
     def _bucketed(self, queries: torch.Tensor, batch: Batch, slots: KvSlots) -> torch.Tensor:
         """Attend with one row a stream over the first ``bucket`` positions, all in one call.
@@ -232,3 +228,44 @@ class Attend:
         if self._shape.window:
             mask &= seen > at - self._shape.window
         return mask[:, None, None]
+
+
+def _grouped(
+    queries: torch.Tensor,
+    past: tuple[torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    shape: AttentionShape,
+    *,
+    causal: bool,
+) -> torch.Tensor:
+    """Attend by torch's own grouping; ``[n, rows, heads, head_width]`` in and out."""
+    return functional.scaled_dot_product_attention(
+        queries.transpose(1, 2),
+        *past,
+        attn_mask=mask,
+        is_causal=causal,
+        scale=shape.scale,
+        enable_gqa=shape.heads != shape.kv_heads,
+    ).transpose(1, 2)
+
+
+def _packed(
+    queries: torch.Tensor,
+    past: tuple[torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    shape: AttentionShape,
+    *,
+    causal: bool,
+) -> torch.Tensor:
+    """Attend with each group of heads as rows of its key head; as ``_grouped``, with a mask."""
+    batch, rows = queries.shape[:2]
+    group = shape.heads // shape.kv_heads
+    form = (batch, shape.kv_heads, group * rows, -1)
+    packed = queries.transpose(1, 2).reshape(form)
+    if mask is not None:
+        keys = mask.shape[-1]
+        mask = mask.expand(batch, shape.heads, rows, keys).reshape(form)
+    attended = functional.scaled_dot_product_attention(
+        packed, *past, attn_mask=mask, is_causal=causal, scale=shape.scale
+    )
+    return attended.reshape(batch, shape.heads, rows, -1).transpose(1, 2)

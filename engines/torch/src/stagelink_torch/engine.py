@@ -5,6 +5,7 @@ It checks and orders; the plan's rules are in rounds.py, the mathematics in the 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
 from stagelink_torch.families import family_module
+from stagelink_torch.graphs import make_runner
 from stagelink_torch.invariance import invariant_setup
 from stagelink_torch.layer import Batch, Piece
 from stagelink_torch.machine import device_name, dtype_name, libraries, make_setup
@@ -20,6 +22,7 @@ from stagelink_torch.refusal import refuse
 from stagelink_torch.rounds import check_round
 from stagelink_torch.saved_state import StateFormat, encode_state, parse_state
 from stagelink_torch.streams import Streams
+from stagelink_torch.transfer import make_transfer
 from stagelink_torch.weights import StageReader, held_bytes
 
 if TYPE_CHECKING:
@@ -28,10 +31,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink_torch.graphs import Runner
     from stagelink_torch.rounds import BatchPlan, Round
+    from stagelink_torch.transfer import Transfer
 
     Bytes = npt.NDArray[np.uint8]
     Put = Callable[[BatchPlan, Batch], torch.Tensor]
+
+# No plan can name it: ids on the wire are unsigned.
+_WARM_STREAM = -1
 
 
 class TorchEngine:
@@ -76,7 +84,7 @@ class TorchEngine:
         self._span, self._lead = (first, end), lead
         self._settings = settings
         self._float32: tuple[str, ...] = getattr(self._module, "FLOAT32", ())
-        self._loaded: tuple[Model, Streams] | None = None
+        self._loaded: _Loaded | None = None
         self._broken = False
 
     def describe(self) -> EngineDescription:
@@ -106,58 +114,58 @@ class TorchEngine:
             model = Model.read(
                 self._family, self._module, self._span, reader, self._setup, lead=self._lead
             )
-        self._loaded = model, Streams(self._settings.streams_max)
+        width = self._family.row_width * self._family.planes
+        self._loaded = _Loaded(
+            model,
+            Streams(self._settings.streams_max),
+            make_transfer(self._setup, width),
+            make_runner(model, self._setup, width, graphs=getattr(self._module, "GRAPHS", False)),
+        )
 
     def warm(self) -> None:
         """Run one row and one chunk through the layers; nothing of it stays."""
-        model, streams = self._ready()
+        loaded = self._ready()
+        streams, settings = loaded.streams, self._settings
         if streams.free == 0:
             return
-        settings = self._settings
         slot = streams.open(_WARM_STREAM)
         chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
         with torch.inference_mode():
             for count in (1, chunk):
-                for slots in model.slots:
-                    slots.clear(slot)
+                loaded.model.clear(slot)
                 batch = Batch.of([Piece(slot, 0, 0, count)], self._setup)
-                model.run(self._new_rows(batch.rows), batch)
-            for slots in model.slots:
-                slots.clear(slot)
+                loaded.runner.run(self._new_rows(batch.rows), batch)
+            loaded.model.clear(slot)
             if self._lead:
-                model.head(self._new_rows(1))
+                loaded.model.head(self._new_rows(1))
         streams.close(_WARM_STREAM)
 
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""
-        _, checked = self._check(plan)
+        loaded, checked = self._check(plan)
         source = self._rows(rows_in, checked.rows, "rows_in")
         target = self._rows(rows_out, checked.rows, "rows_out")
 
         def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
-            # Memory of the batch's own: layers may write to it, and where the rows lay in the
-            # round and in the caller's buffer cannot change a bit.
-            rows = self._new_rows(batch.rows)
-            rows[: part.end - part.begin] = source[part.begin : part.end]
-            return rows
+            return loaded.transfer.take(source[part.begin : part.end], batch.rows)
 
-        self._compute(checked, put, target)
+        self._compute(loaded, checked, put, target)
 
     def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
         """Embed a round's token ids and run the own layers; lead only."""
-        model, checked = self._check(plan, lead=True)
+        loaded, checked = self._check(plan, lead=True)
         self._check_ids(token_ids, checked.rows)
         target = self._rows(rows_out, checked.rows, "rows_out")
         ids = torch.from_numpy(token_ids.copy()).to(self._setup.device)
 
         def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
-            return model.embed(ids[part.begin : part.end], batch)
+            return loaded.model.embed(ids[part.begin : part.end], batch)
 
-        self._compute(checked, put, target)
+        self._compute(loaded, checked, put, target)
 
     def run_head(self, rows_in: Bytes, rows: int) -> npt.NDArray[np.float32]:
         """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
-        model, _ = self._ready()
+        loaded = self._ready()
         self._check_lead()
         most = self._settings.rows_max
         if not 0 <= rows <= most:
@@ -166,41 +174,42 @@ class TorchEngine:
         if rows == 0:
             return np.zeros((0, self._family.vocab), dtype=np.float32)
         with torch.inference_mode():
-            own = self._new_rows(rows)
-            own.copy_(source)
-            logits: npt.NDArray[np.float32] = model.head(own).cpu().numpy()
+            own = loaded.transfer.take(source, rows)
+            logits: npt.NDArray[np.float32] = loaded.model.head(own).cpu().numpy()
         return logits
 
     def keep(self, stream: int, position: int) -> None:
         """Cut a stream back to its first ``position`` positions."""
-        model, streams = self._ready()
-        held = streams.position(stream)
+        loaded = self._ready()
+        held = loaded.streams.position(stream)
         if not 0 <= position <= held:
-            expected = f"a position of 0 to {held}"
-            raise refuse("wrong_position", expected, position, stream)
-        self._check_cut(model, streams.slot(stream), held, position, stream)
-        self._cut(model, streams.slot(stream), held, position)
-        streams.move(stream, position)
+            raise refuse("wrong_position", f"a position of 0 to {held}", position, stream)
+        self._check_cut(loaded, stream, position)
+        self._cut(loaded, stream, position)
+        loaded.streams.move(stream, position)
 
     def save(self, stream: int) -> bytes:
         """Return the stream's state of the own layers (saved_state.py has the format)."""
-        model, streams = self._ready()
-        position = streams.position(stream)
-        return encode_state(self._state_format(), position, streams.slot(stream), model.slots)
+        loaded = self._ready()
+        position = loaded.streams.position(stream)
+        slot = loaded.streams.slot(stream)
+        return encode_state(self._state_format(), position, slot, loaded.model.slots)
 
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
-        model, streams = self._ready()
+        loaded = self._ready()
+        streams = loaded.streams
         if stream in streams.positions:
             raise refuse("stream_reused", "a stream that is not open", "an open one", stream)
         if streams.free == 0:
             most = self._settings.streams_max
             raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
-        position, layers = parse_state(self._state_format(), state, model.slots)
+        position, layers = parse_state(self._state_format(), state, loaded.model.slots)
         slot = streams.open(stream)
-        for slots, parts in zip(model.slots, layers, strict=True):
-            slots.clear(slot)
-            slots.restore(slot, position, parts)
+        with torch.inference_mode():
+            loaded.model.clear(slot)
+            for slots, parts in zip(loaded.model.slots, layers, strict=True):
+                slots.restore(slot, position, parts)
         streams.move(stream, position)
 
     def close(self) -> None:
@@ -208,70 +217,65 @@ class TorchEngine:
         self._loaded = None
         self._broken = True
 
-    def _check(self, plan: PlanLike, *, lead: bool = False) -> tuple[Model, Round]:
+    def _check(self, plan: PlanLike, *, lead: bool = False) -> tuple[_Loaded, Round]:
         """Check a plan against the streams, and every cut back against every layer."""
-        model, streams = self._ready()
+        loaded = self._ready()
         if lead:
             self._check_lead()
-        positions = streams.positions
-        checked = check_round(plan, positions, streams.free, self._settings)
+        positions = loaded.streams.positions
+        checked = check_round(plan, positions, loaded.streams.free, self._settings)
         for entry in checked.entries:
-            held = positions.get(entry.stream, 0)
-            if entry.op == CONTINUE and entry.first < held:
-                slot = streams.slot(entry.stream)
-                self._check_cut(model, slot, held, entry.first, entry.stream)
-        return model, checked
+            if entry.op == CONTINUE:
+                self._check_cut(loaded, entry.stream, entry.first)
+        return loaded, checked
 
-    def _check_cut(self, model: Model, slot: int, held: int, position: int, stream: int) -> None:
+    def _check_cut(self, loaded: _Loaded, stream: int, position: int) -> None:
         """Refuse a cut back that a layer cannot make."""
-        for index, slots in enumerate(model.slots):
-            if position < held and not slots.can_cut(slot, held, position):
-                layer = self._span[0] + index
-                raise refuse(
-                    "unsupported_op",
-                    f"a position that layer {layer} can go back to from {held}",
-                    position,
-                    stream,
-                )
+        held, slot = loaded.streams.position(stream), loaded.streams.slot(stream)
+        if position == held:
+            return
+        for layer, slots in enumerate(loaded.model.slots, start=self._span[0]):
+            if not slots.can_cut(slot, held, position):
+                expected = f"a position that layer {layer} can go back to from {held}"
+                raise refuse("unsupported_op", expected, position, stream)
 
-    def _cut(self, model: Model, slot: int, held: int, position: int) -> None:
-        """Cut every layer's slot back."""
+    def _cut(self, loaded: _Loaded, stream: int, position: int) -> None:
+        """Cut every layer's slot back, where it holds more."""
+        held, slot = loaded.streams.position(stream), loaded.streams.slot(stream)
         if position < held:
             with torch.inference_mode():
-                for slots in model.slots:
+                for slots in loaded.model.slots:
                     slots.cut(slot, held, position)
 
-    def _compute(self, checked: Round, put: Put, target: torch.Tensor) -> None:
+    def _compute(self, loaded: _Loaded, checked: Round, put: Put, target: torch.Tensor) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
-        model, streams = self._ready()
+        streams = loaded.streams
         self._broken = True
         with torch.inference_mode():
-            self._apply(checked, model, streams)
+            self._apply(loaded, checked)
             for part in checked.batches:
                 pieces = [
                     Piece(streams.slot(share.stream), share.first, share.begin, share.end)
                     for share in part.shares
                 ]
                 batch = Batch.of(pieces, self._setup)
-                rows = model.run(put(part, batch), batch)
-                target[part.begin : part.end] = rows[: part.end - part.begin]
+                rows = loaded.runner.run(put(part, batch), batch)
+                loaded.transfer.give(rows[: part.end - part.begin], target[part.begin : part.end])
+            loaded.transfer.finish()
         for entry in checked.entries:
             if entry.op in (OPEN, CONTINUE):
                 streams.move(entry.stream, entry.last)
         self._broken = False
 
-    def _apply(self, checked: Round, model: Model, streams: Streams) -> None:
+    def _apply(self, loaded: _Loaded, checked: Round) -> None:
         """Open, cut and close in order."""
         for entry in checked.entries:
             if entry.op == OPEN:
-                slot = streams.open(entry.stream)
-                for slots in model.slots:
-                    slots.clear(slot)
+                loaded.model.clear(loaded.streams.open(entry.stream))
             elif entry.op == CONTINUE:
-                held = streams.position(entry.stream)
-                self._cut(model, streams.slot(entry.stream), held, entry.first)
+                self._cut(loaded, entry.stream, entry.first)
             else:
-                streams.close(entry.stream)
+                loaded.streams.close(entry.stream)
 
     def _new_rows(self, count: int) -> torch.Tensor:
         """Return rows of zeros on the device."""
@@ -288,7 +292,7 @@ class TorchEngine:
         facts = (self._checkpoint.content_digest(), self._setup.dtype, self._setup.kv_dtype)
         return StateFormat.of(self._family, self._span, self._settings.context, facts)
 
-    def _ready(self) -> tuple[Model, Streams]:
+    def _ready(self) -> _Loaded:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
         if self._loaded is None or self._broken:
             raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
@@ -324,5 +328,11 @@ class TorchEngine:
         return seen.view(self._setup.dtype).view(rows, width)
 
 
-# No plan can name it: ids on the wire are unsigned.
-_WARM_STREAM = -1
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What ``load`` makes."""
+
+    model: Model
+    streams: Streams
+    transfer: Transfer
+    runner: Runner

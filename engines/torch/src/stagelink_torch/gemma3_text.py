@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stagelink_torch.kv import KvSlots
     from stagelink_torch.layer import Batch, Layer, LayerSlots, Setup, Weights
 
-INVARIANT = True
+GRAPHS = INVARIANT = True
 
 _NORMS = (
     "input_layernorm",

@@ -12,6 +12,8 @@ A family is one module named as its ``model_type`` (``families.py`` lists them) 
   family's layers cannot do, raised before any weights are read;
 - optionally ``INVARIANT = True``: its layers pad as ``Setup.row_step`` and ``kv_step`` say, so that
   a stream's bits do not depend on neighbours or chunks; without it the mode is refused;
+- optionally ``GRAPHS = True``: its layers do as ``Batch.bucket`` says, and read no device tensor on
+  the host, so that a CUDA graph can replay them;
 - optionally ``FLOAT32 = ("A_log", ...)``: tensors, by the end of their names, that are held in
   float32 whatever the compute dtype is.
 

@@ -68,6 +68,11 @@ class Model:
             rows = layer.forward(rows, batch, slots)
         return rows
 
+    def clear(self, slot: int) -> None:
+        """Let every layer forget what a slot held."""
+        for slots in self.slots:
+            slots.clear(slot)
+
     def embed(self, token_ids: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return a batch's rows for checked ids; padding rows are zeros."""
         rows = self.ends.embed(token_ids)

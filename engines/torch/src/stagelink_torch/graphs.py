@@ -1,0 +1,161 @@
+"""Decode rounds that are recorded once a shape and replayed: a CUDA graph, or its twin on the CPU.
+
+The hop is outside: rows are copied into the recording's own memory before, and out of it after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from stagelink_torch.layer import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stagelink_torch.layer import Setup
+    from stagelink_torch.model import Model
+
+# Recordings attend over a power of two of positions, at least this many.
+BUCKET_MIN = 256
+# A recording holds memory of its own: beyond this many shapes, rounds run without one.
+_RECORDINGS_MAX = 64
+
+
+class Recorder(Protocol):
+    """Turns a function without arguments into one that repeats its work on the same memory."""
+
+    def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """Return what repeats ``work`` and returns its result, the same memory every time."""
+        ...
+
+
+class EagerRecorder:
+    """Calls the work again: the same steps on the same memory, without a graph."""
+
+    def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """Return the work itself."""
+        return work
+
+
+class CudaRecorder:
+    """Captures the work in a CUDA graph."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Take the device."""
+        self._device = device
+
+    def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """Run once to warm up libraries, capture, and return what replays."""
+        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(side):
+            work()
+        torch.cuda.current_stream(self._device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = work()
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+
+class Runner(Protocol):
+    """Runs a batch through the model."""
+
+    def run(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the rows after the last own layer."""
+        ...
+
+
+class PlainRunner:
+    """Runs every batch step by step."""
+
+    def __init__(self, model: Model) -> None:
+        """Take the model."""
+        self._model = model
+
+    def run(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Run."""
+        return self._model.run(rows, batch)
+
+
+class GraphRunner:
+    """Replays decode rounds; everything else step by step.
+
+    Which of the two a round takes, and over how many positions it attends, follows from its plan
+    alone, so every stage of a placement takes the same.
+    """
+
+    def __init__(self, model: Model, setup: Setup, width: int, recorder: Recorder) -> None:
+        """Take the model and how to record."""
+        self._model, self._setup, self._width = model, setup, width
+        self._recorder = recorder
+        self._shapes: dict[tuple[int, int], _Recording] = {}
+
+    def run(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Replay where every stream has one row."""
+        bucket = decode_bucket(batch, self._setup.context)
+        key = (batch.rows, bucket)
+        if not bucket or (key not in self._shapes and len(self._shapes) >= _RECORDINGS_MAX):
+            return self._model.run(rows, batch)
+        if key not in self._shapes:
+            self._shapes[key] = self._record(rows, batch, bucket)
+        return self._shapes[key].replay(rows, batch)
+
+    def _record(self, rows: torch.Tensor, batch: Batch, bucket: int) -> _Recording:
+        """Record a shape. Its first runs write the round's own keys and values, as it will."""
+        device = self._setup.device
+        own = torch.empty((batch.rows, self._width), dtype=self._setup.dtype, device=device)
+        positions = torch.zeros(batch.rows, dtype=torch.int64, device=device)
+        slots = torch.zeros(batch.rows, dtype=torch.int64, device=device)
+        recording = _Recording(own, positions, slots)
+        recording.fill(rows, batch)
+
+        def work() -> torch.Tensor:
+            again = Batch(batch.pieces, batch.rows, positions, slots, bucket)
+            return self._model.run(own.clone(), again)
+
+        recording.work = self._recorder.record(work)
+        return recording
+
+
+class _Recording:
+    """The memory of one shape, and what repeats its work."""
+
+    def __init__(self, rows: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
+        self._rows, self._positions, self._slots = rows, positions, slots
+        self.work: Callable[[], torch.Tensor]
+
+    def fill(self, rows: torch.Tensor, batch: Batch) -> None:
+        """Put a round into the recording's memory."""
+        self._rows.copy_(rows)
+        self._positions.copy_(batch.positions, non_blocking=True)
+        self._slots.copy_(batch.slots, non_blocking=True)
+
+    def replay(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Run a round; the rows are copied out of the recording's memory."""
+        self.fill(rows, batch)
+        return self.work().clone()
+
+
+def decode_bucket(batch: Batch, context: int) -> int:
+    """Return over how many positions a batch of single rows attends; 0 for any other batch."""
+    if len(batch.pieces) != batch.rows or any(piece.rows != 1 for piece in batch.pieces):
+        return 0
+    longest = max(piece.last for piece in batch.pieces)
+    bucket = BUCKET_MIN
+    while bucket < longest:
+        bucket *= 2
+    return min(bucket, context)
+
+
+def make_runner(model: Model, setup: Setup, width: int, *, graphs: bool) -> Runner:
+    """Return what runs batches on the setup's device; ``graphs`` where the family allows them."""
+    if setup.device.type == "cuda" and graphs:
+        return GraphRunner(model, setup, width, CudaRecorder(setup.device))
+    return PlainRunner(model)

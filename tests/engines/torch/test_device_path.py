@@ -1,0 +1,163 @@
+"""The device's path on the CPU: slabs, lanes and recorded decode rounds, with their host twins.
+
+What only a GPU can show is in tests/gpu.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the torch engine is not installed here")
+
+import torch
+from tests.engines.torch.rig import CHUNKINGS, CUTS, in_chunks, make_pipeline, token_ids
+
+from stagelink.engine import CONTINUE
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import step
+from stagelink_conformance.stages import assert_same_bits
+from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
+from stagelink_torch.graphs import BUCKET_MIN, EagerRecorder, GraphRunner, decode_bucket
+from stagelink_torch.lanes import HostLanes
+from stagelink_torch.layer import Batch, Piece, Setup
+from stagelink_torch.transfer import SlabTransfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from stagelink_conformance.pipeline import Pipeline
+
+SETUP = Setup(torch.device("cpu"), torch.float32, torch.float32, 512, 4, 8)
+
+
+def _as_on_a_device(folder: Path, cuts: Sequence[int] = ()) -> Pipeline:
+    """Make stages that use slabs and recordings, as on CUDA, with the host's twins of both."""
+    pipeline = make_pipeline(folder, cuts, context=512)
+    for engine in pipeline.engines:
+        loaded = engine._loaded
+        width, setup = engine._family.row_width, engine._setup
+        engine._loaded = dataclasses.replace(
+            loaded,
+            transfer=SlabTransfer(setup, width, HostLanes()),
+            runner=GraphRunner(loaded.model, setup, width, EagerRecorder()),
+        )
+    return pipeline
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "smollm3", "gemma3_text"])
+def test_recorded_rounds_are_close_to_plain_ones_and_split_as_whole(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
+    plain = make_pipeline(tiny(name), context=512).play(script)
+    recorded = _as_on_a_device(tiny(name)).play(script)
+    for one, other in zip(recorded, plain, strict=True):
+        assert np.abs(one.logits - other.logits).max() <= 1e-4
+    for cuts in CUTS:
+        assert_same_bits(_as_on_a_device(tiny(name), cuts).play(script), recorded)
+
+
+def test_a_recording_serves_any_streams_of_its_shape(tiny: Callable[..., Path]) -> None:
+    ids = {1: token_ids(1, 40), 2: token_ids(2, 30), 3: token_ids(3, 50)}
+    prompts = [one for s, own in ids.items() for one in in_chunks(own[:-2], [len(own) - 2], s)]
+    pairs = [(1, 2), (2, 3), (1, 3)]
+    held = {stream: len(own) - 2 for stream, own in ids.items()}
+    rounds = []
+    for pair in pairs:
+        entries = [Entry(stream, CONTINUE, held[stream], 1) for stream in pair]
+        rounds.append(step(*entries, ids=[ids[stream][held[stream]] for stream in pair]))
+        for stream in pair:
+            held[stream] += 1
+    pipeline = _as_on_a_device(tiny("llama"))
+    pipeline.play(prompts)
+    got = pipeline.play(rounds)
+    assert len(pipeline.engines[0]._loaded.runner._shapes) == 1
+    plain = make_pipeline(tiny("llama"), context=512)
+    plain.play(prompts)
+    for one, other in zip(got, plain.play(rounds), strict=True):
+        assert np.abs(one.logits - other.logits).max() <= 1e-4
+
+
+def test_only_rounds_of_single_rows_are_recorded_over_powers_of_two() -> None:
+    def bucket(*spans: tuple[int, int]) -> int:
+        begin, pieces = 0, []
+        for slot, (first, rows) in enumerate(spans):
+            pieces.append(Piece(slot, first, begin, begin + rows))
+            begin += rows
+        return decode_bucket(Batch.of(pieces, SETUP), SETUP.context)
+
+    assert bucket((0, 1)) == BUCKET_MIN
+    assert bucket((BUCKET_MIN - 1, 1), (3, 1)) == BUCKET_MIN
+    assert bucket((BUCKET_MIN, 1)) == 2 * BUCKET_MIN
+    assert bucket((0, 1), (7, 2)) == 0
+
+
+def test_a_group_of_heads_as_rows_attends_as_heads_do() -> None:
+    generator = torch.Generator().manual_seed(3)
+    queries, keys, values = (
+        torch.randn(shape, generator=generator)
+        for shape in ((2, 5, 6, 16), (2, 3, 9, 16), (2, 3, 9, 16))
+    )
+    mask = torch.rand(2, 1, 5, 9, generator=generator) < 0.7
+    mask[..., 0] = True
+    shape = AttentionShape(6, 3, 16, 0.3)
+    one, other = (
+        form(queries, (keys, values), mask, shape, causal=False) for form in (_grouped, _packed)
+    )
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_sinks_in_a_bucket_attend_as_in_a_piece() -> None:
+    generator = torch.Generator().manual_seed(4)
+    shape = AttentionShape(4, 2, 16, 0.25, window=6)
+    attend = Attend(shape, SETUP, torch.randn(4, generator=generator))
+    slots = attend.make_slots()
+    for slot, count in ((0, 20), (2, 9)):
+        batch = Batch.of([Piece(slot, 0, 0, count)], SETUP)
+        slots.put(*torch.randn(2, count, 2, 16, generator=generator), batch)
+    queries = torch.randn(2, 4, 16, generator=generator)
+    pieces = [Piece(0, 19, 0, 1), Piece(2, 8, 1, 2)]
+    one = attend(queries, Batch.of(pieces, SETUP), slots)
+    other = attend(queries, Batch.of(pieces, SETUP, bucket=32), slots)
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_slab_is_written_again_only_after_the_device_has_read_it() -> None:
+    lanes = HostLanes()
+    transfer = SlabTransfer(SETUP, 3, lanes)
+    for value in (1.0, 2.0, 3.0):
+        rows = transfer.take(torch.full((2, 3), value), 4)
+        assert torch.equal(rows, torch.tensor([[value] * 3] * 2 + [[0.0] * 3] * 2))
+    record = lanes.record
+    # The third batch uses the first slab again: the host waits for its copy, the copy for the use.
+    assert record.index("host waits side 1") < record.index("side waits compute 2")
+    assert record.index("compute waits side 1") < record.index("mark compute 2")
+    assert record[:2] == ["side begins", "side waits None"]
+
+
+def test_rows_given_are_in_place_after_finish_and_copied_after_their_computing() -> None:
+    lanes = HostLanes()
+    transfer = SlabTransfer(SETUP, 3, lanes)
+    targets = [torch.zeros(2, 3) for _ in range(3)]
+    for value, target in enumerate(targets, start=1):
+        transfer.give(torch.full((2, 3), float(value)), target)
+    transfer.finish()
+    assert [float(target.mean()) for target in targets] == [1.0, 2.0, 3.0]
+    assert lanes.record[:3] == ["mark compute 1", "side begins", "side waits compute 1"]
+    assert [one for one in lanes.record if one.startswith("host waits")] == [
+        "host waits side 2",
+        "host waits side 4",
+        "host waits side 6",
+    ]
+
+
+def test_padding_behind_a_batch_is_zeros_though_the_slab_held_rows() -> None:
+    transfer = SlabTransfer(SETUP, 2, HostLanes())
+    for _ in range(2):
+        transfer.take(torch.ones(8, 2), 8)
+    assert torch.equal(transfer.take(torch.ones(1, 2), 4).sum(dim=1), torch.tensor([2.0, 0, 0, 0]))
