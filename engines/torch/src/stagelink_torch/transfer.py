@@ -85,9 +85,7 @@ class SlabTransfer:
         # When the slab's last copy in was read, and when the device is done with its own slab.
         self._read: list[Mark | None] = [None] * _SLABS
         self._used: list[Mark | None] = [None] * _SLABS
-        self._leaving: list[tuple[Mark, torch.Tensor, torch.Tensor, torch.Tensor] | None] = [
-            None
-        ] * _SLABS
+        self._leaving: list[_Leaving | None] = [None] * _SLABS
         self._taken = self._given = 0
 
     def take(self, source: torch.Tensor, count: int) -> torch.Tensor:
