@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 # A survivor names a lost stage within a second (docs/protocol.md 8); the rest is for it to exit.
 GRACE_SECONDS = 3.0
+# A stage that heard rank 0's bye still has to take its libraries down, on a busy machine slowly.
+ORDERLY_SECONDS = 30.0
 KILL_SECONDS = 2.0
 
 
@@ -148,6 +150,8 @@ class LocalLaunch:
         if not lead.is_running and lead.address is None:
             # There never was a ring that could tell them.
             return 0.0
+        if self.signal is None and not any(stage.failed for stage in self._stages):
+            return ORDERLY_SECONDS
         return GRACE_SECONDS if self.signal is None else KILL_SECONDS / 2
 
     def _end_within(self, seconds: float) -> None:

@@ -73,6 +73,11 @@ class StageProcess:
         return self._process.poll() is None
 
     @property
+    def failed(self) -> bool:
+        """The process has ended with another exit code than 0."""
+        return self._process.poll() not in (None, 0)
+
+    @property
     def last_words(self) -> str:
         """The end of what it wrote to stderr; empty for rank 0, whose stderr is the launcher's."""
         if self._reader is not None:

@@ -94,7 +94,7 @@ def closeness(ours: Sequence[Floats], references: Sequence[Floats]) -> Closeness
     for own, reference in _pieces(ours, references):
         equal += _equal_rows(own, reference)
         wide, wanted = own.astype(np.float64), reference.astype(np.float64)
-        best = max(best, _largest(wide - wanted))
+        best = max(best, _largest(_apart(wide, wanted)))
         tops, expected = wide.argmax(1), wanted.argmax(1)
         agreed += int((tops == expected).sum())
         for row in np.flatnonzero(tops != expected):
@@ -120,7 +120,7 @@ def drift(ours: Sequence[Floats], references: Sequence[Floats]) -> Drift:
     for own, reference in _pieces(ours, references):
         rows += len(own)
         equal += _equal_rows(own, reference)
-        apart = np.abs(own.astype(np.float64) - reference.astype(np.float64))
+        apart = _apart(own.astype(np.float64), reference.astype(np.float64))
         best = max(best, _largest(apart))
         size = np.maximum(np.median(np.abs(reference), 1).astype(np.float64), 1e-12)
         worst = max(worst, _largest(np.mean(apart, 1) / size))
@@ -161,6 +161,15 @@ def _equal_rows(own: Floats, reference: Floats) -> int:
     return int(same.all(1).sum())
 
 
+def _apart(
+    own: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the sizes of the differences; two infinities differ by what is no number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: npt.NDArray[np.float64] = np.abs(own - reference)
+    return found
+
+
 def _largest(values: npt.NDArray[np.float64]) -> float:
     """Return the largest size; infinite where a value is no number, so that no limit passes it."""
     most = float(np.abs(values).max(initial=0.0))
@@ -169,8 +178,10 @@ def _largest(values: npt.NDArray[np.float64]) -> float:
 
 def _divergence(reference: npt.NDArray[np.float64], own: npt.NDArray[np.float64]) -> list[float]:
     """KL(reference, own) by row. In float32 it would have a floor of 1e-6 and negative means."""
-    wanted, got = _log_softmax(reference), _log_softmax(own)
-    found = (np.exp(wanted) * (wanted - got)).sum(1)
+    # What is no number is a finding, not a warning.
+    with np.errstate(invalid="ignore", over="ignore"):
+        wanted, got = _log_softmax(reference), _log_softmax(own)
+        found = (np.exp(wanted) * (wanted - got)).sum(1)
     return [float(one) if np.isfinite(one) else float("inf") for one in found]
 
 

@@ -1,0 +1,73 @@
+"""The numpy engine with one fault in one layer, named by an environment variable.
+
+It is what a verification must find: each fault is one that somebody has made in a real engine.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stagelink_numpy import NumpyEngine
+from stagelink_numpy import model as numpy_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAULT = "STAGELINK_TEST_FAULT"
+
+
+class BrokenEngine(NumpyEngine):
+    """The fault is in the last own layer, where the least is left to make it grow."""
+
+    def load(self, progress: Any = None) -> None:
+        super().load(progress)
+        assert self._loaded is not None
+        model = self._loaded[0]
+        FAULTS[os.environ[FAULT]](model, model._layers[-1])
+
+
+def _scale(model: Any, layer: Any) -> None:  # noqa: ARG001
+    """A quantization scale that is off by 1 %."""
+    layer.down[...] *= np.float32(1.01)
+
+
+def _dropped_norm(model: Any, layer: Any) -> None:  # noqa: ARG001
+    """The rows reach the feed-forward block as they are."""
+    real = numpy_model.rms_norm
+
+    def rms_norm(rows: Any, weight: Any, epsilon: float, spare: Any, out: Any) -> None:
+        if weight is layer.ffn_norm:
+            out[...] = rows
+        else:
+            real(rows, weight, epsilon, spare, out)
+
+    numpy_model.rms_norm = rms_norm
+
+
+def _forgotten_one(model: Any, layer: Any) -> None:  # noqa: ARG001
+    """A norm's weights are meant as 1 + w."""
+    layer.attention_norm[...] -= np.float32(1)
+
+
+def _late_position(model: Any, layer: Any) -> None:  # noqa: ARG001
+    """Every round but a stream's first begins one position too late."""
+    real, cosine, sine = model.run, model._cosine, model._sine
+
+    def run(batch: Any, cache: Any, rows: Any) -> None:
+        late = any(piece.first > 0 for piece in batch.pieces)
+        model._cosine = np.roll(cosine, -1, 0) if late else cosine
+        model._sine = np.roll(sine, -1, 0) if late else sine
+        real(batch, cache, rows)
+
+    model.run = run
+
+
+FAULTS: dict[str, Callable[[Any, Any], None]] = {
+    "scale": _scale,
+    "dropped_norm": _dropped_norm,
+    "forgotten_one": _forgotten_one,
+    "late_position": _late_position,
+}

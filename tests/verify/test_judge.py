@@ -1,0 +1,140 @@
+"""What measurements mean: which are faults, which of them is named first, which only reported."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.verify.recorded import logits_of, recording_of
+
+from stagelink.verify import measure
+from stagelink.verify.evidence import Boundary, Evidence, Split
+from stagelink.verify.figures import Disagreement, closeness, drift
+from stagelink.verify.judge import is_good, judge
+from stagelink.verify.limits import limits_for
+from stagelink.verify.receipt import make_receipt
+from stagelink.verify.scenario import CHECKS, Wanted
+
+if TYPE_CHECKING:
+    from stagelink.verify.judge import Finding
+
+LIMITS = limits_for(["float32"], ["numpy"])
+ROWS = np.random.default_rng(3).normal(size=(12, 8)).astype(np.float32)
+WANTED = Wanted(((1, 2, 3, 4) * 12,), greedy_tokens=4)
+
+
+def _evidence(off: float = 0.0, *, same: bool = True, own_off: float = 0.0) -> Evidence:
+    found = recording_of(WANTED)
+    close = closeness([ROWS + np.float32(off)], [ROWS])
+    rows = drift([ROWS + np.float32(off)], [ROWS])
+    own = drift([ROWS + np.float32(own_off)], [ROWS])
+    return Evidence(
+        is_same=same,
+        close=[close],
+        boundaries=[Boundary(0, "numpy", 4, rows, own), Boundary(1, "torch", 8, rows, rows)],
+        splits=[Split(0, 4, None)],
+        repeats=measure.repeats(found),
+        compositions=measure.compositions(found),
+        states=measure.states(found),
+    )
+
+
+def _finding(evidence: Evidence, check: str) -> Finding:
+    return judge(evidence, LIMITS, (check,))[0]
+
+
+def test_what_is_equal_passes_every_check() -> None:
+    findings = judge(_evidence(), LIMITS, CHECKS)
+    assert [one.check for one in findings] == sorted(
+        CHECKS, key=["exact", "close", "greedy", "repeat", "invariance", "state"].index
+    )
+    assert is_good(findings)
+    assert all(one.passed for one in findings)
+
+
+def test_unequal_bytes_are_a_fault_only_where_the_reference_computes_alike() -> None:
+    assert _finding(_evidence(1e-7), "exact").passed is False
+    unlike = _finding(_evidence(1e-7, same=False), "exact")
+    assert unlike.passed is None
+    assert is_good([unlike])
+
+
+def test_the_first_boundary_that_is_off_by_itself_is_named() -> None:
+    # What arrives wrong at rank 0's boundary is rank 0's own fault only if its input was right.
+    evidence = _evidence(0.1, own_off=0.0)
+    finding = _finding(evidence, "close")
+    assert finding.passed is False
+    assert finding.faults[0].startswith("boundary 8 (after layer 7, rank 1, torch): relative error")
+    receipt = _receipt(evidence)
+    assert receipt["first_boundary_off"] == "boundary 8 (after layer 7, rank 1, torch)"
+    assert receipt["verdict"] == "fail"
+
+
+def _receipt(evidence: Evidence) -> dict[str, Any]:
+    return make_receipt({}, evidence, judge(evidence, LIMITS, CHECKS), LIMITS)
+
+
+@pytest.mark.parametrize(("gap", "passed"), [(1e-5, True), (0.1, False)])
+def test_a_split_at_a_tie_is_no_fault(gap: float, passed: bool) -> None:
+    evidence = _evidence(1e-5)
+    evidence.splits = [Split(0, 4, Disagreement(2, gap))]
+    assert _finding(evidence, "greedy").passed is passed
+
+
+def test_a_repeat_that_differs_in_one_bit_is_a_fault() -> None:
+    def change(role: str, position: int, logits: np.ndarray) -> np.ndarray:
+        return np.nextafter(logits, 9) if (role, position) == ("repeat", 3) else logits
+
+    evidence = _evidence()
+    evidence.repeats = measure.repeats(recording_of(WANTED, change))
+    assert _finding(evidence, "repeat").faults == ("prompt 0: 1 of 48 rows differ",)
+
+
+def test_another_composition_may_differ_a_little_unless_that_was_promised() -> None:
+    def change(role: str, position: int, logits: np.ndarray) -> np.ndarray:
+        return logits + np.float32(1e-6) if role == "mixed" and position else logits
+
+    evidence = _evidence()
+    evidence.compositions = measure.compositions(recording_of(WANTED, change))
+    assert _finding(evidence, "invariance").passed
+    evidence.is_invariant = True
+    assert _finding(evidence, "invariance").passed is False
+
+
+def test_a_trace_of_what_was_cut_off_is_a_fault() -> None:
+    def change(role: str, position: int, logits: np.ndarray) -> np.ndarray:
+        return logits + np.float32(1e-6) if role == "drafted" and position > 25 else logits
+
+    evidence = _evidence()
+    evidence.states = measure.states(recording_of(WANTED, change))
+    assert "never drafted" in _finding(evidence, "state").faults[0]
+
+
+def test_states_that_end_unlike_name_their_rank() -> None:
+    found = recording_of(WANTED)
+    drafted, plain = found.script.streams("drafted")[0], found.script.streams("plain")[0]
+    ends = ({drafted: "a", plain: "a"}, {drafted: "b", plain: "c"}, {drafted: None, plain: None})
+    evidence = _evidence()
+    evidence.states = measure.states(recording_of(WANTED, states=ends))
+    pair = evidence.states["cut back to nothing"]
+    assert (pair.unlike, pair.unknown) == ((1,), (2,))
+    assert "rank 1" in _finding(evidence, "state").faults[0]
+
+
+def test_without_a_reference_nothing_is_claimed_of_it() -> None:
+    bare = dataclasses.replace(_evidence(), close=[], boundaries=[], splits=[])
+    assert [_finding(bare, name).passed for name in ("exact", "close", "greedy")] == [None] * 3
+
+
+def test_the_widest_limits_of_a_mixed_ring_hold() -> None:
+    mixed = limits_for(["bfloat16", "float32"], ["torch-cuda", "numpy"])
+    assert mixed == limits_for(["bfloat16"], ["torch-cuda"])
+    assert limits_for(["float32"], ["llamacpp-cpu"]).top1 < LIMITS.top1
+
+
+def test_what_is_not_finite_is_text_in_a_receipt() -> None:
+    evidence = _evidence(float("inf"))
+    assert _receipt(evidence)["measured"]["close"][0]["difference"] == "inf"
+    assert logits_of(1, 2).dtype == np.float32

@@ -1,0 +1,106 @@
+"""Reading what the stages wrote, and keeping a reference in a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.verify.recorded import FORM, VOCAB, recording_of, script_of
+
+from stagelink.errors import CheckpointError, ConfigError, StagelinkError
+from stagelink.verify import measure
+from stagelink.verify.recording import RowFormat, Script, read_recording
+from stagelink.verify.scenario import FORCED, GREEDY, Wanted
+from stagelink.verify.stored import read_stored, write_stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WANTED = Wanted(((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), (7, 7)), greedy_tokens=4)
+
+
+def test_a_script_is_the_same_after_it_was_written() -> None:
+    script, _ = script_of(WANTED)
+    assert Script.parse(json.loads(json.dumps(script.as_json()))) == script
+
+
+@pytest.mark.parametrize("data", [{}, {"rounds": 3, "roles": []}, {"rounds": [[[[1]], []]]}])
+def test_what_is_no_script_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(StagelinkError) as caught:
+        Script.parse(data)
+    assert caught.value.reason == "recording"
+
+
+def test_a_file_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:
+    script, logits = script_of(WANTED)
+    (tmp_path / "logits").write_bytes(logits.tobytes())
+    rows = sum(one.rows_total for one in script.rounds) * FORM.row_bytes
+    (tmp_path / "rows").write_bytes(bytes(rows - 1))
+    with pytest.raises(StagelinkError, match="rows: expected") as caught:
+        read_recording(script, FORM, VOCAB, logits=tmp_path / "logits", rows=[tmp_path / "rows"])
+    assert caught.value.reason == "recording"
+
+
+def test_bfloat16_rows_are_the_upper_half_of_their_floats() -> None:
+    values = np.array([1.5, -2.0, 0.25, 3.0], np.float32)
+    stored = (values.view(np.uint32) >> 16).astype("<u2").view(np.uint8)
+    assert (RowFormat("bfloat16", 2, 1).floats(stored) == values.reshape(2, 2)).all()
+
+
+def test_planes_of_a_row_come_together() -> None:
+    rows = np.arange(8, dtype=np.float32).view(np.uint8)
+    found = RowFormat("float32", 2, 2).floats(rows)
+    assert found.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+
+def test_a_row_that_was_computed_again_is_the_one_that_counts() -> None:
+    found = recording_of(Wanted(((1, 2, 3) * 12,), ("state",)))
+    drafted, plain = found.script.streams("drafted")[0], found.script.streams("plain")[0]
+    assert (
+        found.logits[found.places(drafted)] == found.logits[found.places(plain)]
+    )[: 24 + 6].all()  # fmt: skip
+
+
+def _reference(wanted: Wanted) -> dict[int, np.ndarray]:
+    found = recording_of(wanted)
+    return {
+        index: found.logits[found.returned(index)]
+        for index in found.script.only((FORCED, GREEDY))
+        if found.script.rounds[index].rows_total
+    }
+
+
+def test_a_stored_reference_has_what_was_computed(tmp_path: Path) -> None:
+    found, digest = recording_of(WANTED), bytes(range(32))
+    write_stored(tmp_path / "r", digest, found, _reference(WANTED))
+    read = read_stored(str(tmp_path / "r"), VOCAB)
+    assert read.model == digest
+    assert [one.tokens for one in read.prompts] == list(WANTED.prompts)
+    for stream, kept in zip(found.script.streams(FORCED), read.prompts, strict=True):
+        assert (kept.logits == found.logits[found.places(stream)]).all()
+    assert [list(one.tokens) for one in read.greedy] == [
+        measure.drawn(found, stream) for stream in found.script.streams(GREEDY)
+    ]
+
+
+def test_a_reference_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    write_stored(tmp_path / "r", bytes(32), recording_of(WANTED), _reference(WANTED))
+    with pytest.raises(ConfigError) as caught:
+        read_stored(str(tmp_path / "r"), VOCAB + 1)
+    assert caught.value.reason == "reference"
+
+
+def test_a_file_that_is_no_reference_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r").write_bytes(b"\x80\x04\x95 no safetensors")
+    with pytest.raises(CheckpointError):
+        read_stored(str(tmp_path / "r"), VOCAB)
+
+
+def test_a_stored_continuation_counts_up_to_where_ours_leaves_it() -> None:
+    logits = np.eye(4, dtype=np.float32)
+    assert measure.stored_split(0, [0, 1, 2, 3], [0, 1, 2, 3], logits).at is None
+    split = measure.stored_split(0, [0, 3, 9, 9], [0, 1, 2, 3], logits)
+    assert split.at is not None
+    assert (split.tokens, split.at.position, split.at.gap) == (2, 1, 1.0)
