@@ -7,7 +7,7 @@ suite's tolerances: llama.cpp quantizes what it multiplies them with.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +18,9 @@ from tests.engines.llamacpp.tiny_gguf import make_gguf
 from stagelink.engine import EngineSettings
 from stagelink_conformance.promises import *  # noqa: F403
 from stagelink_llamacpp import LlamaCppEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What stands for each of the suite's tiny checkpoints.
 FILES: dict[str, tuple[str, dict[str, object]]] = {

@@ -1,0 +1,96 @@
+"""Cutting back, saving and restoring, for each kind of state that llama.cpp keeps.
+
+A latent KV, a sliding window, and recurrent layers, whose state cannot be cut and is taken before
+each round. Plain KV is in the promises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
+from tests.engines.llamacpp.tiny_gguf import make_gguf
+
+from stagelink.engine import CONTINUE, EngineError
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import chunked, random_ids, step
+from stagelink_conformance.stages import assert_same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from stagelink_conformance.pipeline import Pipeline
+
+    Make = Callable[[], Pipeline]
+
+LAYERS, PROMPT = 8, 20
+NAMES = ["deepseek2", "gemma3", "gpt-oss", "qwen35", "qwen3next"]
+RECURRENT = ["qwen35", "qwen3next"]
+_IDS = random_ids(3, 40, 256)
+
+
+@pytest.fixture
+def made(tmp_path: Path, split: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Make:
+    """Return a function that makes two stages of the file that a test names."""
+    path = make_gguf(tmp_path, request.param, kind="Q8_0")
+    return lambda: split(path, LAYERS, (4,))
+
+
+def _go_on(pipeline: Pipeline, at: int) -> list:
+    return pipeline.play(chunked(1, _IDS[30:33], 1, at=at))
+
+
+def _drafted(made: Make) -> Pipeline:
+    pipeline = made()
+    pipeline.play([*chunked(1, _IDS[:PROMPT], PROMPT), *chunked(1, _IDS[20:28], 8, at=PROMPT)])
+    return pipeline
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_dropping_every_draft_equals_never_having_drafted(made: Make) -> None:
+    plain = made()
+    plain.play(chunked(1, _IDS[:PROMPT], PROMPT))
+    assert_same_bits(_go_on(_drafted(made), PROMPT), _go_on(plain, PROMPT))
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_keeping_three_of_eight_drafts_equals_having_drafted_three(made: Make) -> None:
+    pipeline, plain = _drafted(made), made()
+    for engine in pipeline.engines:
+        engine.keep(1, PROMPT + 3)
+    plain.play([*chunked(1, _IDS[:PROMPT], PROMPT), *chunked(1, _IDS[20:23], 3, at=PROMPT)])
+    assert_same_bits(_go_on(pipeline, PROMPT + 3), _go_on(plain, PROMPT + 3))
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_restored_stream_goes_on_with_the_same_bits_in_another_slot(made: Make) -> None:
+    pipeline, fresh = _drafted(made), made()
+    fresh.play(chunked(2, _IDS[:9], 9))
+    for engine, other in zip(pipeline.engines, fresh.engines, strict=True):
+        other.restore(1, engine.save(1))
+    assert_same_bits(_go_on(fresh, PROMPT + 8), _go_on(pipeline, PROMPT + 8))
+
+
+@pytest.mark.parametrize("made", RECURRENT, indirect=True)
+def test_a_recurrent_state_is_not_cut_before_its_last_round_and_says_so(made: Make) -> None:
+    pipeline, plain = _drafted(made), _drafted(made)
+    bad = step(Entry(1, CONTINUE, PROMPT - 1, 1), ids=[5])
+    with pytest.raises(EngineError) as caught:
+        pipeline.round(bad.plan, bad.token_ids)
+    assert caught.value.reason == "unsupported_op"
+    assert_same_bits(_go_on(pipeline, PROMPT + 8), _go_on(plain, PROMPT + 8))
+
+
+@pytest.mark.parametrize("made", RECURRENT, indirect=True)
+def test_a_recurrent_stream_begins_again_from_nothing(made: Make) -> None:
+    pipeline, plain = _drafted(made), made()
+    for engine in pipeline.engines:
+        engine.keep(1, 0)
+    again = step(Entry(1, CONTINUE, 0, 6), ids=_IDS[:6])
+    assert_same_bits(
+        [pipeline.round(again.plan, again.token_ids)], plain.play(chunked(1, _IDS[:6], 6))
+    )
