@@ -128,12 +128,25 @@ def _run_reference(program: Path, run: Run) -> float:
     return statistics.median(float(line) for line in done.stdout.split())
 
 
-def result(one: Series, reference: dict[str, Series], task: Task) -> dict[str, Any]:
+def to_link(one: Series, link: Series | None) -> dict[str, Any]:
+    """How many times the spinning link's round trip: the median of the repeats' ratios.
+
+    Nothing where the link was not measured beside it.
+    """
+    if link is None or link.failed is not None or one is link:
+        return {}
+    pairs = zip(one.medians, link.medians, strict=True)
+    return {"ratio_link": round(statistics.median(mine / ours for mine, ours in pairs), 3)}
+
+
+def result(
+    one: Series, reference: dict[str, Series], task: Task, link: Series | None = None
+) -> dict[str, Any]:
     """One contender's figures, in the form of bench/link.py's lines.
 
     ``ratio`` is to the C run of the same wait strategy, and of ``spin`` where that is ``own``;
     ``ratio_spin`` and ``ratio_block`` are to each of the two. ``ratio_low`` and ``ratio_high``
-    are the extremes of the repeats.
+    are the extremes of the repeats. ``ratio_link`` is to ``link``, the link while it spins.
     """
     line: dict[str, Any] = {"bench": "peers", "peer": one.peer, "size": task.size}
     line["wait"] = one.wait
@@ -159,4 +172,5 @@ def result(one: Series, reference: dict[str, Series], task: Task) -> dict[str, A
         "ratio_high": round(ratios[-1], 3),
         "ratio_spin": round(us / reference_us["spin"], 3),
         "ratio_block": round(us / reference_us["block"], 3),
+        **to_link(one, link),
     }

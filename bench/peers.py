@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SIZE_KIB_MAX = 1024
 REPEATS_MAX = 1000
 ROUNDS_MAX = 100_000
+LINK = ("stagelink", "spin")
 
 
 def parse_names(text: str) -> list[str]:
@@ -101,6 +102,7 @@ def show(line: dict[str, Any]) -> str:
     if "skipped" in line:
         return f"{start}  skipped: {line['skipped']}"
     figures = f"{line['us']:>9} {line['ratio_spin']:>10} {line['ratio_block']:>10}"
+    figures += f" {line.get('ratio_link', ''):>12}"
     return f"{start} {figures}  {line['us_low']}..{line['us_high']}"
 
 
@@ -123,8 +125,9 @@ def run(arguments: argparse.Namespace, pinned: tuple[int, int]) -> list[dict[str
             task = Task(kib * 1024, arguments.repeats, arguments.rounds, pinned)
             series = measure(present, task, program)
             reference = {one.wait: one for one in series if one.peer == REFERENCE}
+            link = next((it for it in series if (it.peer, it.wait) == LINK), None)
             for one in series:
-                lines.append(result(one, reference, task))
+                lines.append(result(one, reference, task, link))
                 print(show(lines[-1]), flush=True)
     return lines
 
@@ -137,8 +140,8 @@ def main() -> int:
     pinned = (-1, -1) if arguments.unpinned else cores()
     here = machine.describe() | {"pinned": pinned != (-1, -1)}
     print(json.dumps({"machine": here}))
-    head = ("KiB", "peer", "wait", "us", "to C spin", "to C block")
-    print("{:>5} {:>10} {:>6} {:>9} {:>10} {:>10}  spread, us".format(*head))
+    head = ("KiB", "peer", "wait", "us", "to C spin", "to C block", "to link spin")
+    print("{:>5} {:>10} {:>6} {:>9} {:>10} {:>10} {:>12}  spread, us".format(*head))
     try:
         lines = run(arguments, pinned)
     except FileNotFoundError as error:

@@ -149,3 +149,11 @@ def test_a_failed_series_gives_its_reason_and_no_figure():
     line = peer_series.result(one, _reference(), TASK)
     assert line["skipped"] == "no such wire"
     assert "us" not in line
+
+
+def test_the_ratio_to_the_link_is_the_median_of_the_repeats():
+    link = peer_series.Series("stagelink", "spin", medians=[10.0, 20.0, 10.0])
+    other = peer_series.Series("zmq", "own", medians=[50.0, 60.0, 90.0])
+    assert peer_series.to_link(other, link) == {"ratio_link": 5.0}
+    assert peer_series.to_link(link, link) == {}
+    assert peer_series.to_link(other, None) == {}
