@@ -50,16 +50,14 @@ def draw(seed: int, rows: int) -> tuple[Rows, torch.Tensor]:
 def test_the_recurrent_form_is_the_formula_in_float64() -> None:
     rows, state = draw(1, 9)
     expected, held = [], state.double()
-    unit = [one.double() / one.double().norm(dim=-1, keepdim=True) for one in (
-        rows.queries, rows.keys
-    )]
+    unit = [
+        one.double() / one.double().norm(dim=-1, keepdim=True) for one in (rows.queries, rows.keys)
+    ]
     for t in range(9):
         query, key = (one[t].repeat_interleave(HEADS // KEY_HEADS, dim=0) for one in unit)
         held = held * rows.decay[t].double().exp()[:, None, None]
         error = rows.values[t].double() - torch.einsum("hkv,hk->hv", held, key)
-        held = held + rows.rate[t].double()[:, None, None] * torch.einsum(
-            "hk,hv->hkv", key, error
-        )
+        held = held + rows.rate[t].double()[:, None, None] * torch.einsum("hk,hv->hkv", key, error)
         expected.append(torch.einsum("hkv,hk->hv", held, query) / KEY**0.5)
     out = advance_rows(rows.steps(), state)
     assert (out.double() - torch.stack(expected)).abs().max() < 1e-5
@@ -87,7 +85,10 @@ def test_rows_have_the_same_bits_in_one_recurrent_call_and_in_many() -> None:
 
 
 def test_few_rows_take_the_recurrent_form_and_more_take_blocks() -> None:
-    for count, form in ((RECURRENT_ROWS_MAX, advance_rows), (RECURRENT_ROWS_MAX + 1, advance_blocks)):
+    for count, form in (
+        (RECURRENT_ROWS_MAX, advance_rows),
+        (RECURRENT_ROWS_MAX + 1, advance_blocks),
+    ):
         rows, state = draw(4, count)
         other = state.clone()
         assert torch.equal(advance(rows.steps(), state), form(rows.steps(), other))
@@ -122,7 +123,9 @@ def test_the_convolution_is_the_causal_one_and_hands_its_past_on() -> None:
     maker = torch.Generator().manual_seed(7)
     rows = torch.randn(11, 6, generator=maker)
     taps = torch.randn(4, 6, generator=maker)
-    plain = torch.nn.functional.conv1d(rows.T[None], taps.T[:, None], padding=3, groups=6)[0, :, :11]
+    plain = torch.nn.functional.conv1d(rows.T[None], taps.T[:, None], padding=3, groups=6)[
+        0, :, :11
+    ]
     expected = torch.nn.functional.silu(plain.T)
     past = torch.zeros(3, 6)
     whole = causal_conv(rows, past, taps)

@@ -15,8 +15,8 @@ def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> t
     """Return ``silu(sum_j taps[j] * x[t - (K - 1) + j])`` of every row, in the dtype of ``rows``.
 
     ``past`` is overwritten with what the next call needs: the last ``K - 1`` rows seen. The taps
-    are added oldest first, one after the other, so a row's bits do not depend on how many rows
-    stand beside it.
+    are added oldest first, one after the other, each sum rounded once (as torch's own convolution
+    does on a CPU), so a row's bits do not depend on how many rows stand beside it.
 
     Args:
         rows: ``[n, channels]`` in the compute dtype.
@@ -26,8 +26,8 @@ def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> t
     count, behind = rows.shape[0], past.shape[0]
     seen = torch.cat((past, rows))
     wide = seen.float()
-    mixed = wide[:count] * taps[0]
-    for tap in range(1, behind + 1):
-        mixed += wide[tap : tap + count] * taps[tap]
+    mixed = torch.zeros_like(wide[:count])
+    for tap in range(behind + 1):
+        mixed.addcmul_(wide[tap : tap + count], taps[tap])
     past.copy_(seen[count:])
     return F.silu(mixed.to(rows.dtype))

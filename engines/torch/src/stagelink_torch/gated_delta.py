@@ -29,7 +29,7 @@ class Steps:
     """What the rule reads of ``n`` rows, in float32 with heads first.
 
     Attributes:
-        queries: Unit length and divided by ``sqrt(Dk)``, ``[heads, n, Dk]``.
+        queries: Unit length, ``[heads, n, Dk]``.
         keys: Unit length, ``[heads, n, Dk]``.
         values: ``[heads, n, Dv]``.
         decay: ``g``, at most 0, ``[heads, n]``.
@@ -57,8 +57,7 @@ class Steps:
             rate: ``[n, heads]``.
         """
         group = values.shape[1] // keys.shape[1]
-        scale = keys.shape[2] ** -0.5
-        self.queries = _heads_first(_unit(queries) * scale, group)
+        self.queries = _heads_first(_unit(queries), group)
         self.keys = _heads_first(_unit(keys), group)
         self.values = values.float().transpose(0, 1).contiguous()
         self.decay = decay.float().T.contiguous()
@@ -91,6 +90,7 @@ def advance_rows(steps: Steps, state: torch.Tensor) -> torch.Tensor:
     """
     heads, rows, width = steps.values.shape
     out = state.new_empty(rows, heads, width)
+    queries = steps.queries / steps.queries.shape[2] ** 0.5
     decay, rate = steps.decay.exp(), steps.rate
     for row in range(rows):
         key = steps.keys[:, row, :, None]
@@ -98,48 +98,70 @@ def advance_rows(steps: Steps, state: torch.Tensor) -> torch.Tensor:
         known = (state * key).sum(dim=1)
         change = (steps.values[:, row] - known) * rate[:, row, None]
         state += key * change[:, None, :]
-        torch.sum(state * steps.queries[:, row, :, None], dim=1, out=out[row])
+        torch.sum(state * queries[:, row, :, None], dim=1, out=out[row])
     return out
 
 
 def advance_blocks(steps: Steps, state: torch.Tensor) -> torch.Tensor:
     """Apply the rule in blocks of ``BLOCK_ROWS`` rows, counted from the first; see ``advance``.
 
-    Inside a block the changes ``u_i`` that the rows write solve a unit lower triangular system,
-    ``u_i = b_i (v_i - e^{G_i} S^T k_i - sum_{j<i} e^{G_i - G_j} (k_i . k_j) u_j)`` with ``G`` the
-    running sum of ``g`` (section 3.3 of the paper), so a block costs a few products.
+    Inside a block, with ``G`` the running sum of ``g``, the changes ``u_i`` that the rows write are
+    ``u_i = b_i (v_i - e^{G_i} S^T k_i - sum_{j<i} e^{G_i - G_j} (k_i . k_j) u_j)`` (section 3.3 of
+    the paper): a unit lower triangular system, solved for values and keys before the old state is
+    known, so that only products with it are left. The last block is filled up with rows of zeros,
+    which change nothing. Operations stand in the order of transformers' own form, whose bits these
+    are.
     """
     heads, rows, width = steps.values.shape
     out = state.new_empty(rows, heads, width)
     for begin in range(0, rows, BLOCK_ROWS):
-        part = slice(begin, min(begin + BLOCK_ROWS, rows))
-        out[part] = _block(steps, part, state).transpose(0, 1)
+        count = min(BLOCK_ROWS, rows - begin)
+        block = _block(steps, begin, count, state)
+        out[begin : begin + count] = block[:, :count].transpose(0, 1)
     return out
 
 
-def _block(steps: Steps, part: slice, state: torch.Tensor) -> torch.Tensor:
-    """Move ``state`` past one block of rows and return their outputs ``[heads, n, Dv]``."""
-    queries, keys, values = steps.queries[:, part], steps.keys[:, part], steps.values[:, part]
-    rate = steps.rate[:, part, None]
-    total = steps.decay[:, part].cumsum(dim=1)
+def _block(steps: Steps, begin: int, count: int, state: torch.Tensor) -> torch.Tensor:
+    """Move ``state`` past one block and return its outputs ``[heads, BLOCK_ROWS, Dv]``."""
+    queries, keys, values, decay, rate = (
+        _filled(one, begin, count)
+        for one in (steps.queries, steps.keys, steps.values, steps.decay, steps.rate)
+    )
+    queries = queries * queries.shape[2] ** -0.5
+    total = decay.cumsum(dim=1)
     grown = total.exp()[:, :, None]
     # Above the diagonal the difference may be large and positive: it is cut off before exp.
     between = total[:, :, None] - total[:, None, :]
     future = torch.ones(between.shape[1:], dtype=torch.bool, device=state.device).triu(1)
     between = between.masked_fill_(future, float("-inf")).exp_()
-    system = (keys * rate) @ keys.transpose(1, 2) * between
-    wanted = (values - (keys @ state) * grown) * rate
-    change = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
-    out = (queries * grown) @ state + (queries @ keys.transpose(1, 2) * between) @ change
+    rated = keys * rate[:, :, None]
+    system = (rated @ keys.transpose(1, 2)) * between
+    inside = (queries @ keys.transpose(1, 2)) * between
+    written, read = (
+        torch.linalg.solve_triangular(system, one, upper=False, unitriangular=True)
+        for one in (values * rate[:, :, None], rated * grown)
+    )
+    change = written - read @ state
+    out = (queries * grown) @ state + inside @ change
     left = (total[:, -1:] - total).exp()[:, :, None]
     state *= total[:, -1, None, None].exp()
     state += (keys * left).transpose(1, 2) @ change
     return out
 
 
+def _filled(rows: torch.Tensor, begin: int, count: int) -> torch.Tensor:
+    """Return ``BLOCK_ROWS`` rows ``[heads, BLOCK_ROWS, ...]``, zeros after the first ``count``."""
+    block = rows.new_zeros(rows.shape[0], BLOCK_ROWS, *rows.shape[2:])
+    block[:, :count] = rows[:, begin : begin + count]
+    return block
+
+
 def _unit(heads: torch.Tensor) -> torch.Tensor:
-    """Return float32 vectors of (almost) unit length along the last dimension."""
-    wide = heads.float()
+    """Return float32 vectors of (almost) unit length along the last dimension.
+
+    Rows are made contiguous first: a sum over rows that lie apart is rounded in another order.
+    """
+    wide = heads.float().contiguous()
     return wide * torch.rsqrt((wide * wide).sum(dim=-1, keepdim=True) + _LENGTH_EPSILON)
 
 
