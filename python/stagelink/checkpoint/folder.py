@@ -5,9 +5,12 @@ It reads metadata only, and leaves the weight files to ``shards.py``.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits, strict_json
+from stagelink.checkpoint.affine import Affine
+from stagelink.checkpoint.forms import logical_forms
 from stagelink.checkpoint.opened import Contents
 from stagelink.checkpoint.refusal import refuse, shown
 from stagelink.checkpoint.safetensors_file import Placed, SafetensorsReader
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.checkpoint.digest import Digests
+    from stagelink.checkpoint.safetensors_file import Form
     from stagelink.errors import CheckpointError
 
-_EMBED, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_HEAD = "lm_head.weight"
+_EMBEDS = ("model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
 _AGAIN = "fetch the checkpoint again"
 
 
@@ -38,14 +43,20 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     placed = find_tensors(folder)
     table = tuple((name, one.info.dtype, one.info.shape) for name, one in sorted(placed.items()))
     files = {one.file.path: one.file for one in placed.values()}
-    _drop_tied_copy(config, placed, digests)
+    settled, forms = logical_forms(config, placed, folder)
+    _drop_tied_copy(settled, forms, digests)
+    reader = SafetensorsReader(forms)
     return Contents(
         kind="safetensors",
-        config=config,
-        tensors={name: one.info for name, one in placed.items()},
+        config=settled,
+        tensors={name: one.info for name, one in forms.items()},
         source_table=table,
         chat_template=read_template(folder, tokenizer_config),
-        reader=SafetensorsReader(placed),
+        reader=reader,
+        affine={
+            name: (one.bits, one.group) for name, one in forms.items() if isinstance(one, Affine)
+        },
+        read_parts=reader.read_parts,
         digest=lambda: digests.of_files(files.values()),
         tokenizer=lambda: load_tokenizer(folder, config, tokenizer_config),
     )
@@ -113,26 +124,36 @@ def read_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | No
     )
 
 
-def _drop_tied_copy(config: Mapping[str, Any], placed: dict[str, Placed], digests: Digests) -> None:
+def _drop_tied_copy(config: Mapping[str, Any], forms: dict[str, Form], digests: Digests) -> None:
     # Some exports store the tied matrix twice. The copy is left out when it is one, else refused:
     # which of two different matrices is meant cannot be known.
-    if config.get("tie_word_embeddings") is not True or _HEAD not in placed:
+    head, embed = forms.get(_HEAD), next((forms[one] for one in _EMBEDS if one in forms), None)
+    text = config.get("text_config")
+    said = config.get("tie_word_embeddings")
+    if said is None and isinstance(text, dict):
+        said = text.get("tie_word_embeddings")
+    if said is not True or head is None or embed is None:
         return
-    head, embed = placed[_HEAD], placed.get(_EMBED)
-    if embed is None:
-        return
-    same = (head.info.dtype, head.info.shape) == (embed.info.dtype, embed.info.shape)
-    if not same or _range_digest(head, digests) != _range_digest(embed, digests):
+    one, other = _stored_parts(head), _stored_parts(embed)
+    same = [(p.info.dtype, p.info.shape) for p in one] == [
+        (p.info.dtype, p.info.shape) for p in other
+    ]
+    if not same or [_digest(p, digests) for p in one] != [_digest(p, digests) for p in other]:
         raise _bad(
-            head.file.path,
+            one[0].file.path,
             "tied_head",
-            f"{_HEAD} equal to {_EMBED}, since tie_word_embeddings is true",
+            f"{_HEAD} equal to {embed.info.name}, since tie_word_embeddings is true",
             "another matrix",
         )
-    del placed[_HEAD]
+    del forms[_HEAD]
 
 
-def _range_digest(one: Placed, digests: Digests) -> bytes:
+def _stored_parts(one: Form) -> list[Placed]:
+    held = (getattr(one, field.name) for field in dataclasses.fields(one))  # type: ignore[arg-type]
+    return [one] if isinstance(one, Placed) else [part for part in held if isinstance(part, Placed)]
+
+
+def _digest(one: Placed, digests: Digests) -> bytes:
     return digests.of_range(one.file, one.offset, one.offset + one.info.nbytes)
 
 

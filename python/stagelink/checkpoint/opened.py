@@ -69,6 +69,8 @@ class Contents:
     digest: Callable[[], bytes]
     tokenizer: Callable[[], Tokenizer]
     gguf: Callable[[], GgufSource] | None = None
+    affine: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    read_parts: Callable[[str], dict[str, np.ndarray]] | None = None
     prepare: Callable[[], None] = lambda: None
     is_converted: Callable[[], bool] = lambda: False
 
@@ -102,6 +104,8 @@ class Checkpoint:
         self._tokenizer: Tokenizer | None = None
         self._open_gguf = contents.gguf
         self._gguf: GgufSource | None = None
+        self._affine = contents.affine
+        self._read_parts = contents.read_parts
         self._prepare = contents.prepare
         self._is_converted = contents.is_converted
 
@@ -162,9 +166,7 @@ class Checkpoint:
             CheckpointError: ``truncated``, ``file_changed`` or ``read_failed``.
             ConfigError: No such tensor, rows or dtype.
         """
-        if name not in self.tensors:
-            message = f"expected a tensor of {self.path}, got {name!r}; see its table"
-            raise ConfigError(message, reason="tensor_missing")
+        self._check_name(name)
         self._check_rows(name, rows)
         if dtype == "float32":
             return self._reader.read(name, rows)
@@ -178,6 +180,34 @@ class Checkpoint:
         if rows is not None and (len(shape) < 2 or not 0 <= rows[0] <= rows[1] <= shape[0]):
             message = f"expected rows inside {name} {list(shape)}, got {rows}; see its shape"
             raise ConfigError(message, reason="tensor_rows")
+
+    def quantization(self, name: str) -> tuple[int, int] | None:
+        """Return bits and group size of a matrix stored by MLX's affine rule, else ``None``.
+
+        Raises:
+            ConfigError: No such tensor.
+        """
+        self._check_name(name)
+        return self._affine.get(name)
+
+    def read_parts(self, name: str) -> dict[str, np.ndarray]:
+        """Return an affine matrix as stored.
+
+        ``weight`` is uint32, ``scales`` and ``biases`` are float32, float16, or uint16 for BF16.
+
+        Raises:
+            CheckpointError: ``truncated``, ``file_changed`` or ``read_failed``.
+            ConfigError: No such tensor, or it is not affine.
+        """
+        if self.quantization(name) is None or self._read_parts is None:
+            message = f"expected a tensor in MLX affine form, got {name!r}; read it as floats"
+            raise ConfigError(message, reason="dtype")
+        return self._read_parts(name)
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.tensors:
+            message = f"expected a tensor of {self.path}, got {name!r}; see its table"
+            raise ConfigError(message, reason="tensor_missing")
 
     def content_digest(self) -> bytes:
         """Return 32 bytes that stand for the source's content; a remembered digest is used.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from stagelink.checkpoint import strict_json
+from stagelink.checkpoint.affine import Affine
 from stagelink.checkpoint.limits import (
     READ_PIECE_BYTES,
     SAFETENSORS_HEADER_BYTES_MAX,
@@ -42,6 +43,7 @@ _STORED: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
+    "U32": np.dtype("<u4"),
 }
 _PREFIX_BYTES = 8
 _AGAIN = "fetch the file again"
@@ -65,6 +67,20 @@ class Placed:
         info = dataclasses.replace(self.info, shape=shape, nbytes=nbytes)
         return Placed(info, self.file, self.offset + rows[0] * row_bytes)
 
+    def inner(self, index: int, name: str) -> Placed:
+        """Return one element of the first axis as a tensor under a name of its own."""
+        one = self.part((index, index + 1))
+        info = dataclasses.replace(one.info, name=name, shape=self.info.shape[1:])
+        return dataclasses.replace(one, info=info)
+
+    def floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read it as float32."""
+        return reader.floats(self)
+
+    def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read its own bits."""
+        return reader.bits(self)
+
 
 def parse_header(file: WeightFile) -> dict[str, Placed]:
     """Read and check a file's header.
@@ -87,31 +103,64 @@ def parse_header(file: WeightFile) -> dict[str, Placed]:
     return {one.info.name: one for one in placed}
 
 
+class Form(Protocol):
+    """A tensor as checkpoints know it, in whatever parts it lies in the files."""
+
+    @property
+    def info(self) -> TensorInfo:
+        """Name, shape as floats, bytes in the files."""
+        ...
+
+    def part(self, rows: tuple[int, int] | None) -> Form:
+        """Return rows of the first axis as a tensor of their own, or this one."""
+        ...
+
+    def floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read it as float32."""
+        ...
+
+    def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read its own bits."""
+        ...
+
+
 class SafetensorsReader:
     """Reads tensors of parsed files; counts what it reads."""
 
-    def __init__(self, placed: Mapping[str, Placed]) -> None:
+    def __init__(self, forms: Mapping[str, Form]) -> None:
         """Take the tensors of all files by name."""
-        self._placed = placed
+        self._forms = forms
         self.bytes_read = 0
 
     def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor, or its first axis's ``rows``, as float32 in fresh aligned memory."""
-        one = self._placed[name].part(rows)
-        if one.info.dtype not in _STORED:
-            raise _bad(one.file, "tensor_dtype", "F32, F16 or BF16", f"{name}: {one.info.dtype}")
+        return self._forms[name].part(rows).floats(self)
+
+    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the tensor's own bits: float32, float16, or uint16 for BF16."""
+        return self._forms[name].part(rows).bits_of(self)
+
+    def read_parts(self, name: str) -> dict[str, np.ndarray]:
+        """Return the stored parts of an affine matrix: see ``Checkpoint.read_parts``."""
+        one = self._forms[name]
+        return one.parts(self) if isinstance(one, Affine) else {}
+
+    def floats(self, one: Placed) -> np.ndarray:
+        """Return the values of one stored tensor as float32."""
+        if one.info.dtype not in _STORED or one.info.dtype.startswith("U"):
+            got = f"{one.info.name}: {one.info.dtype}"
+            raise _bad(one.file, "tensor_dtype", "F32, F16 or BF16", got)
         if one.info.dtype == "F32":
-            return self.read_stored(name, rows)
+            return self.bits(one)
         out = aligned_empty(one.info.shape, np.float32)
         self._widen(one, out.reshape(-1))
         return out
 
-    def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
-        """Return the tensor's own bits: float32, float16, or uint16 for BF16."""
-        one = self._placed[name].part(rows)
+    def bits(self, one: Placed) -> np.ndarray:
+        """Return the bits of one stored tensor."""
         dtype: np.dtype[Any] = _STORED.get(one.info.dtype, np.dtype(np.uint8))
-        shape = one.info.shape if one.info.dtype in _STORED else (one.info.nbytes,)
-        out = aligned_empty(shape, dtype)
+        known = one.info.dtype in _STORED or ITEM_BYTES[one.info.dtype] == 1
+        out = aligned_empty(one.info.shape if known else (one.info.nbytes,), dtype)
         view = out.reshape(-1).view(np.uint8).data
         with one.file.descriptor() as descriptor:
             one.file.read_into(descriptor, view, one.offset)

@@ -9,6 +9,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from stagelink.checkpoint.gguf_walk import TENSOR_TYPES
 from stagelink.checkpoint.refusal import refuse, shown
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.opened import TensorInfo
 
 FLOATS = ("F32", "F16", "BF16")
-GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
+_GGUF_TYPES = frozenset(name for name, _, _ in TENSOR_TYPES.values())
+# FP8 is read only together with the factors of its blocks, and is called so then.
+_PACKED = re.compile(r"AFFINE[234568]_\d{2,3}|MXFP4|FP8_BLOCK")
 
 # Frequencies that old exports stored; every engine computes them from the config.
 _COMPUTED = re.compile(r"model\.(layers\.\d{1,4}\.self_attn\.)?rotary_emb\.inv_freq")
@@ -48,8 +51,8 @@ def check_table(
             raise refuse(
                 "tensor_shape", at, expected=f"shape {list(shape)}", got=got, advice=_AGAIN
             )
-        if info.dtype not in GGUF_TYPES:
-            done = ", ".join(GGUF_TYPES)
+        if info.dtype not in _GGUF_TYPES and not _PACKED.fullmatch(info.dtype):
+            done = ", ".join(FLOATS) + ", MLX affine, FP8 blocks, or a type of GGUF"
             advice = "use a checkpoint in one of these"
             raise refuse("quantization", at, expected=done, got=shown(info.dtype), advice=advice)
     for name in tensors:
