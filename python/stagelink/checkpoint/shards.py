@@ -31,18 +31,10 @@ def find_tensors(folder: Path) -> dict[str, Placed]:
             raises.
     """
     single, index = folder / SINGLE, folder / INDEX
-    if single.is_file() and index.is_file():
-        raise refuse(
-            "ambiguous",
-            folder,
-            expected=f"{SINGLE} or {INDEX}",
-            got="both",
-            advice="remove the one that does not belong",
-        )
-    if single.is_file():
-        return parse_header(WeightFile.find(_inside(folder, SINGLE, folder)))
     if index.is_file():
         return _sharded(folder, index)
+    if single.is_file():
+        return parse_header(WeightFile.find(_inside(folder, SINGLE, folder)))
     others = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".gguf"))
     got = shown(others[:3]) if others else "neither"
     advice = "name a .gguf file itself, or convert .bin and .pt to safetensors (they can run code)"
@@ -56,6 +48,15 @@ def _sharded(folder: Path, index: Path) -> dict[str, Placed]:
     shards = {_shard_name(index, value) for value in table.values()}
     if len(shards) > limits.SHARDS_MAX:
         raise _bad(index, "index", f"at most {limits.SHARDS_MAX} shards", str(len(shards)))
+    # MLX writes an index of its one file too; one that speaks of others contradicts the file.
+    if (folder / SINGLE).is_file() and shards != {SINGLE}:
+        raise refuse(
+            "ambiguous",
+            folder,
+            expected=f"{SINGLE} or {INDEX} with its shards",
+            got="both",
+            advice="remove the one that does not belong",
+        )
     placed: dict[str, Placed] = {}
     for shard in sorted(shards):
         file = WeightFile.find(_inside(folder, shard, index))

@@ -233,10 +233,22 @@ def test_the_links_of_the_hubs_cache_are_followed(folder, tmp_path):
     assert EMBED in open_checkpoint(path).tensors
 
 
-def test_one_file_and_an_index_are_ambiguous(folder):
+def test_one_file_and_an_index_of_others_are_ambiguous(folder):
+    path = folder.write()
+    folder.write_index({EMBED: "model-00001-of-00002.safetensors"})
+    assert open_reason(path) == "ambiguous"
+
+
+def test_one_file_and_its_own_index_are_opened(folder):
+    path = folder.write()
+    folder.write_index(dict.fromkeys(open_checkpoint(path).tensors, "model.safetensors"))
+    assert EMBED in open_checkpoint(path).tensors
+
+
+def test_one_file_with_tensors_beyond_its_index_is_refused(folder):
     path = folder.write()
     folder.write_index({EMBED: "model.safetensors"})
-    assert open_reason(path) == "ambiguous"
+    assert open_reason(path) == "tensor_unknown"
 
 
 def test_weights_that_can_run_code_are_not_opened(folder):
