@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from llamacpp_wires import Between, Loopback
 
 HERE = Path(__file__).resolve().parent
-START_SECONDS, TASK_SECONDS = 120.0, 300.0
+START_SECONDS, TASK_SECONDS, LISTEN_SECONDS = 120.0, 300.0, 2.0
 # llama.cpp counts from the end, and the head is one: so many of 30 layers lie behind the server.
 REMOTE_LAYERS = 16
 
@@ -134,7 +135,9 @@ def rpc(setup: Setup, place: Loopback | Between) -> Iterator[Contender]:
     with contextlib.ExitStack() as stack:
         server = Contender(served, setup.folder, "rpc server")
         stack.callback(server.kill)
-        server.said("server")
+        server.said("server on")
+        # It says nothing once it listens, and a connection to ask would be its only client.
+        time.sleep(LISTEN_SECONDS)
         words = ("model", setup.model, f"{setup.threads}", endpoint, f"{REMOTE_LAYERS}")
         command = [*place.within(0), *_native(setup, *words)]
         one = stack.enter_context(_running(command, setup, "rpc"))

@@ -123,6 +123,7 @@ def server(endpoint: str, threads: int) -> None:
     rpc.ggml_backend_rpc_start_server.argtypes = [
         ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p
     ]  # fmt: skip
+    print(f"server on {endpoint}", file=sys.stderr, flush=True)
     rpc.ggml_backend_rpc_start_server(endpoint.encode(), None, threads, 1, devices)
 
 
