@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_rows_have_the_same_bits_in_one_recurrent_call_and_in_many() -> None:
     other = state.clone()
     whole = advance_rows(rows.steps(), state)
     cuts = [0, 1, 2, 5, 12]
-    pairs = zip(cuts, cuts[1:], strict=False)
+    pairs = itertools.pairwise(cuts)
     parts = [advance_rows(rows.part(a, b).steps(), other) for a, b in pairs]
     assert torch.equal(whole, torch.cat(parts))
     assert torch.equal(state, other)

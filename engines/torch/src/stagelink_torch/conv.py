@@ -6,7 +6,7 @@ It keeps no state; delta_slots.py holds the rows that a stream's next piece need
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 __all__ = ["causal_conv"]
 
@@ -30,4 +30,4 @@ def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> t
     for tap in range(behind + 1):
         mixed.addcmul_(wide[tap : tap + count], taps[tap])
     past.copy_(seen[count:])
-    return F.silu(mixed.to(rows.dtype))
+    return functional.silu(mixed.to(rows.dtype))

@@ -60,7 +60,8 @@ class DeltaNet:
 
     def __call__(self, rows: torch.Tensor, batch: Batch, slots: DeltaSlots) -> torch.Tensor:
         """Return the change ``[rows, width]`` and advance the slots past the batch's rows."""
-        mixed, gate = functional.linear(rows, self._project).split(self._splits, dim=1)
+        projected = functional.linear(rows, self._project)
+        mixed, gate = torch.split(projected, self._splits, dim=1)
         # A product of their own: the state magnifies a last bit of theirs, and a wide product
         # rounds narrow ones in another way than the reference does.
         rate, step = functional.linear(rows, self._scalars).chunk(2, dim=1)
@@ -81,12 +82,14 @@ class DeltaNet:
         """Run convolution and rule over one piece's rows; see ``delta_slots.Rule``."""
         keys = self._key_heads * self._key
         mixed = causal_conv(inputs.mixed, past, self._taps)
-        values = mixed[:, 2 * keys :].unflatten(1, (self._heads, self._value))
-        queries, keys_ = (
-            mixed[:, begin : begin + keys].unflatten(1, (self._key_heads, self._key))
-            for begin in (0, keys)
+        rows = inputs.rows
+        steps = Steps(
+            mixed[:, :keys].view(rows, self._key_heads, self._key),
+            mixed[:, keys : 2 * keys].view(rows, self._key_heads, self._key),
+            mixed[:, 2 * keys :].view(rows, self._heads, self._value),
+            inputs.decay,
+            inputs.rate,
         )
-        steps = Steps(queries, keys_, values, inputs.decay, inputs.rate)
         return advance(steps, state, recurrent=self._setup.invariant)
 
     def _gated(self, out: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
@@ -115,5 +118,5 @@ class DeltaNet:
 
     def _by_kind(self, matrix: torch.Tensor, sizes: list[int]) -> torch.Tensor:
         """Return the rows kind after kind, where each key head has ``sizes`` rows of the kinds."""
-        kinds = matrix.view(self._key_heads, sum(sizes), -1).split(sizes, dim=1)
+        kinds = torch.split(matrix.view(self._key_heads, sum(sizes), -1), sizes, dim=1)
         return torch.cat([one.flatten(0, 1) for one in kinds])

@@ -33,7 +33,7 @@ _SPANS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeltaShape:
-    """Sizes of one layer's state: a head's ``Dk x Dv``, and ``taps - 1`` rows of the convolution."""
+    """Sizes of one layer's state: ``Dk x Dv`` a head; ``taps - 1`` rows of the convolution."""
 
     heads: int
     key_width: int

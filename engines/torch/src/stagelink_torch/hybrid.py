@@ -1,6 +1,6 @@
 """The decoder layer of Qwen3-Next and Qwen3.5: linear or gated full attention, by the layer's type.
 
-It reads no feed-forward block; the families' files choose one. Norms have the factor ``1 + weight``.
+It reads no feed-forward block; the families' files choose one. Norms multiply by ``1 + weight``.
 """
 
 from __future__ import annotations

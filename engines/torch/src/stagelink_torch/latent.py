@@ -2,10 +2,10 @@
 
 It knows no norm around it and no feed-forward block; deepseek_v2.py and deepseek_v3.py do.
 
-Source: DeepSeek-V2, arXiv 2405.04434, section 2.1. A position keeps ``[kv_lora + rope]`` values: the
+Source: DeepSeek-V2, arXiv 2405.04434, section 2.1. A position keeps ``kv_lora + rope`` values: the
 normed latent ``c`` and the turned key that all heads share. Of head ``h``, the key is
-``[W_uk_h c; k_rope]`` and the value ``W_uv_h c``. Two forms give the same numbers but for rounding:
-*absorbed*, queries move into the latent's space (``W_uk_h^T q``) and attend to latents; *expanded*,
+``[W_uk_h c; k_rope]`` and the value ``W_uv_h c``. Two forms give the same numbers but for rounding.
+*Absorbed*: queries move into the latent's space (``W_uk_h^T q``) and attend to latents. *Expanded*:
 latents become keys and values first. Which one a piece takes depends on its rows alone.
 """
 
@@ -108,9 +108,6 @@ class LatentSlots:
 
     def put(self, latents: torch.Tensor, batch: Batch) -> None:
         """Store the rows' latents ``[rows, width]`` at their positions."""
-        if batch.bucket:
-            self.latents[batch.slots, batch.positions] = latents.to(self.latents.dtype)
-            return
         for piece in batch.pieces:
             part = latents[piece.begin : piece.end]
             self.latents[piece.slot, piece.first : piece.last] = part
@@ -194,10 +191,8 @@ class LatentAttention:
     def _attend(
         self, plain: torch.Tensor, turned: torch.Tensor, batch: Batch, slots: LatentSlots
     ) -> torch.Tensor:
-        """Return ``[rows, heads * value]``, piece by piece, or for all rows at once in a bucket."""
+        """Return ``[rows, heads * value]``, piece by piece; zeros for padding."""
         shape = self._shape
-        if batch.bucket:
-            return self._bucket(plain, turned, batch, slots)
         out = plain.new_zeros(batch.rows, shape.heads * shape.value)
         for piece in batch.pieces:
             part = slice(piece.begin, piece.end)
@@ -251,23 +246,6 @@ class LatentAttention:
             scale=shape.scale,
         )
         return out[0].transpose(0, 1)[: piece.rows, :, : shape.value].flatten(1)
-
-    def _bucket(
-        self, plain: torch.Tensor, turned: torch.Tensor, batch: Batch, slots: LatentSlots
-    ) -> torch.Tensor:
-        """Attend in the absorbed form, one row a stream, over the bucket's positions."""
-        shape = self._shape
-        held = slots.latents[batch.slots, : batch.bucket].to(plain.dtype)
-        keys_up, values_up = self._ups()
-        moved = torch.bmm(plain.transpose(0, 1), keys_up).transpose(0, 1)
-        queries = torch.cat((moved, turned), dim=2)
-        logits = torch.bmm(queries, held.transpose(1, 2)).float().mul_(shape.scale)
-        steps = torch.arange(batch.bucket, device=plain.device)
-        future = steps[None, :] > batch.positions[:, None]
-        logits.masked_fill_(future[:, None], float("-inf"))
-        weights = logits.softmax(dim=2).to(plain.dtype)
-        mixed = torch.bmm(weights, held[..., : shape.rank]).transpose(0, 1)
-        return torch.bmm(mixed, values_up.transpose(1, 2)).transpose(0, 1).flatten(1)
 
     def _ups(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return views of ``W_uk [heads, plain, rank]`` and ``W_uv [heads, value, rank]``."""

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
-__all__ = ["FLOAT32", "make_ends", "make_layer"]
+__all__ = ["FLOAT32", "INVARIANT", "make_ends", "make_layer"]
 
+INVARIANT = True
 make_ends = shifted_ends
 
 
