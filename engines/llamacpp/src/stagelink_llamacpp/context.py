@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 KV_TYPES = {"float32": 0, "float16": 1}
 _FLASH_ATTENTION_OFF, _FLASH_ATTENTION_ON = 0, 1
 _SPLIT_NONE = 0
+# Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
+# the same tensors would stay beside the copy.
+_READ_WHOLE = 0
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
 
@@ -184,6 +187,7 @@ class Context:
         params.devices = ctypes.cast(handles, ctypes.c_void_p)
         params.n_gpu_layers = device.layers_there
         params.split_mode = _SPLIT_NONE
+        params.load_mode = _READ_WHOLE
         self._model = api.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             self._model = None
