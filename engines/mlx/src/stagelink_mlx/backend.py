@@ -50,7 +50,7 @@ def choose_backend(device: str) -> Backend:
             "mlx has metal on Apple silicon, and cuda with mlx[cuda]",
             reason="engine_device",
         )
-    versions = [f"mlx {mx.__version__}", f"mlx-lm {library_version()}"]
+    versions = [f"{name} {library_version(name)}" for name in ("mlx", "mlx-lm")]
     if wanted == "cpu":
         # On a CPU a fused operation is compiled by the system's compiler, seconds each, into a
         # folder that every user of the machine can write; unfused it has the same bits.

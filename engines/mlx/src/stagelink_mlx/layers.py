@@ -151,16 +151,19 @@ class LayerRange:
             attention.rope = make_rope(parameters, dims, traditional=self._recipe.traditional)
 
     def _quantize(self) -> None:
-        """Make quantized modules of those whose weights are held quantized."""
+        """Make quantized modules of those whose weights come with scales."""
         for at, names in self._parts():
             module, prefix = self._place(at)
-            how: dict[str, Any] = {
-                name.removeprefix(prefix).removesuffix(".weight"): {
-                    "bits": bits,
-                    "group_size": size,
-                }
-                for name, (bits, size) in self._weights.quantization(names).items()
-            }
+            found = {k.removeprefix(prefix): v for k, v in self._weights.expected(names).items()}
+            wanted = dict(tree_flatten(module.parameters()))
+            how: dict[str, Any] = {}
+            for name, scales in found.items():
+                stem = name.removesuffix(".scales")
+                dense = wanted.get(f"{stem}.weight")
+                if stem != name and dense is not None:
+                    width = dense.shape[-1]
+                    bits = found[f"{stem}.weight"].shape[-1] * 32 // width
+                    how[stem] = {"bits": bits, "group_size": width // scales.shape[-1]}
             if how:
                 nn.quantize(module, class_predicate=_chooser(how))
 

@@ -67,9 +67,9 @@ def models_module(name: str) -> ModuleType:
         ) from error
 
 
-def library_version() -> str:
-    """Return the version of mlx_lm, or ``"none"``."""
+def library_version(name: str = "mlx-lm") -> str:
+    """Return the version of a distribution, or ``"none"``."""
     try:
-        return importlib.metadata.version("mlx-lm")
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "none"

@@ -30,6 +30,8 @@ class Recipe:
         traditional: Whether RoPE turns neighbouring values.
         array_mask: Whether the layers need a mask as an array even where ``"causal"`` would do.
         scaled_embedding: Whether embedded rows are multiplied by the root of the width.
+        dense: Parts of names of tensors that become floats though they are stored quantized, since
+            mlx_lm takes them apart.
         is_sanitized: Whether mlx_lm's own ``sanitize`` names the tensors.
     """
 
@@ -42,6 +44,7 @@ class Recipe:
     traditional: bool = False
     array_mask: bool = False
     scaled_embedding: bool = False
+    dense: tuple[str, ...] = ()
     is_sanitized: bool = True
 
 
@@ -144,6 +147,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             ),
             traditional=True,
             array_mask=True,
+            dense=(".kv_b_proj.",),
         ),
         "gemma3_text": Recipe(
             "gemma3_text",

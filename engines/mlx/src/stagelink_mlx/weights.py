@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Weights"]
 
-_STORED = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
-_EXPERT = re.compile(r"(.*\.mlp\.)experts\.(\d+)\.(gate|up|down)_proj\.weight")
+_STORED = ("F32", "F16", "BF16")
+# mlx_lm stacks the experts of these, if at all, without the scales of quantized ones.
+_STACKED_WEIGHTS_ONLY = ("qwen3_moe", "qwen3_next", "qwen3_5_moe")
+_EXPERT = re.compile(r"(.*\.mlp\.)experts\.(\d+)\.(gate|up|down)_proj\.(weight|scales|biases)")
 
 
 class Weights:
@@ -58,15 +60,6 @@ class Weights:
             if name.startswith((family.prefix, "lm_head.")):
                 for part, shape, kind in self._parts(name):
                     self._blank[part] = blanks.of(shape, kind)
-
-    def quantization(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return (bits, group size) of each quantized matrix among ``names``, by mlx_lm's name."""
-        found = {}
-        for name in names:
-            how = _quantization(self._checkpoint, name)
-            if how is not None:
-                found[self._renamed(name)] = how
-        return found
 
     def expected(self, names: Iterable[str]) -> dict[str, mx.array]:
         """Return what ``read`` would, unread: arrays of the right shape and dtype."""
@@ -113,7 +106,7 @@ class Weights:
     def _parts(self, name: str) -> list[tuple[str, tuple[int, ...], mx.Dtype]]:
         """Return name, shape and dtype of the arrays that one tensor comes in."""
         info, new = self._checkpoint.tensors[name], self._renamed(name)
-        how = _quantization(self._checkpoint, name)
+        how = self._quantization(name)
         if how is None:
             return [(new, info.shape, mx.float32)]
         bits, group = how
@@ -127,21 +120,28 @@ class Weights:
 
     def _read(self, name: str) -> dict[str, mx.array]:
         new = self._renamed(name)
-        if _quantization(self._checkpoint, name) is not None:
+        if self._quantization(name) is not None:
             stem = new.removesuffix("weight")
             parts = self._checkpoint.read_parts(name)
             return {stem + part: _array(bits) for part, bits in parts.items()}
-        stored = _STORED.get(self._checkpoint.tensors[name].dtype)
-        if stored is None:
+        info = self._checkpoint.tensors[name]
+        # Norms become float32 before mlx_lm adds 1 to them: the sum has more digits than the norm.
+        if info.dtype not in _STORED or len(info.shape) == 1:
             return {new: mx.array(self._checkpoint.read(name))}
-        return {new: _array(self._checkpoint.read(name, "stored"), stored)}
+        return {new: _array(self._checkpoint.read(name, "stored"))}
+
+    def _quantization(self, name: str) -> tuple[int, int] | None:
+        """Return bits and group size of a matrix that stays in MLX's affine form."""
+        if any(part in name for part in self._recipe.dense):
+            return None
+        return self._checkpoint.quantization(name)
 
     def _prepared(self, index: dict[str, mx.array]) -> dict[str, mx.array]:
         """Bring what mlx_lm's own loader does not take into a form that it does."""
         if self._family.model_type == "gpt_oss":
             return _split_experts(index)
-        if self._family.model_type == "qwen3_5_moe_text":
-            return _fuse_experts(index)
+        if self._recipe.module in _STACKED_WEIGHTS_ONLY:
+            return _stack_experts(index, fused=self._recipe.module == "qwen3_5_moe")
         return index
 
 
@@ -155,24 +155,16 @@ class _Blanks:
         return self._made.setdefault((shape, str(dtype)), mx.zeros(shape, dtype))
 
 
-def _array(bits: np.ndarray, dtype: mx.Dtype | None = None) -> mx.array:
+def _array(bits: np.ndarray) -> mx.array:
     """Copy stored bits into an MLX array; BF16 comes as uint16, which keeps its bits."""
     array = mx.array(bits)
-    if bits.dtype == np.uint16:
-        return array.view(mx.bfloat16)
-    return array if dtype is None else array.astype(dtype)
+    return array.view(mx.bfloat16) if bits.dtype == np.uint16 else array
 
 
 def _place(name: str) -> str:
     """Return which part of a model a tensor belongs to: a layer's number, or its own place."""
     body, _, rest = name.partition("layers.")
     return f"{body}layers.{rest.partition('.')[0]}" if rest else name.rpartition(".")[0]
-
-
-def _quantization(checkpoint: Checkpoint, name: str) -> tuple[int, int] | None:
-    """Return bits and group size of a matrix that is held quantized by MLX's affine rule."""
-    ask = getattr(checkpoint, "quantization", None)
-    return None if ask is None else ask(name)
 
 
 def _split_experts(index: Mapping[str, mx.array]) -> dict[str, mx.array]:
@@ -197,22 +189,33 @@ def _split_experts(index: Mapping[str, mx.array]) -> dict[str, mx.array]:
     return found
 
 
-def _fuse_experts(index: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """qwen3_5_moe: one tensor an expert becomes the two stacked ones that mlx_lm's loader takes."""
+def _stack_experts(index: Mapping[str, mx.array], *, fused: bool) -> dict[str, mx.array]:
+    """Stack what belongs to single experts and mlx_lm's loader does not stack.
+
+    Args:
+        index: Every tensor.
+        fused: Whether the loader wants gate and up in one tensor, stacked; else it stacks weights
+            itself.
+    """
     found: dict[str, mx.array] = {}
-    experts: dict[str, dict[str, dict[int, mx.array]]] = {}
+    experts: dict[tuple[str, str], dict[str, dict[int, mx.array]]] = {}
     for name, array in index.items():
         match = _EXPERT.fullmatch(name)
-        if match is None:
+        if match is None or (match[4] == "weight" and not fused):
             found[name] = array
         else:
-            layer = experts.setdefault(match[1], {"gate": {}, "up": {}, "down": {}})
+            layer = experts.setdefault((match[1], match[4]), {"gate": {}, "up": {}, "down": {}})
             layer[match[3]][int(match[2])] = array
-    for stem, layer in experts.items():
-        gate, up, down = (
-            mx.stack([layer[part][expert] for expert in sorted(layer[part])])
-            for part in ("gate", "up", "down")
-        )
-        found[f"{stem}experts.gate_up_proj"] = mx.concatenate([gate, up], axis=-2)
-        found[f"{stem}experts.down_proj"] = down
+    for (stem, side), layer in experts.items():
+        stacks = {
+            part: mx.stack([single[expert] for expert in sorted(single)])
+            for part, single in layer.items()
+        }
+        if side == "weight":
+            both = mx.concatenate([stacks["gate"], stacks["up"]], axis=-2)
+            found[f"{stem}experts.gate_up_proj"] = both
+            found[f"{stem}experts.down_proj"] = stacks["down"]
+        else:
+            for part, stack in stacks.items():
+                found[f"{stem}switch_mlp.{part}_proj.{side}"] = stack
     return found

@@ -1,0 +1,122 @@
+"""What the MLX engine's tests share: stages in one process, chunkings, transformers' own answer.
+
+It compares nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import EngineSettings, read_family
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_conformance.scripts import chunked, random_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from stagelink.engine import Checkpoint
+    from stagelink_conformance.pipeline import Outcome
+    from stagelink_conformance.scripts import Script
+    from stagelink_mlx import MlxEngine
+
+LAYERS = 8
+ROWS = 96
+FAMILIES = (
+    "llama",
+    "llama3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "mixtral",
+    "qwen3_moe",
+    "gemma3_text",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "qwen3_5_text",
+    "qwen3_next",
+    "qwen3_5_moe",
+)
+WITH_RECURRENCE = ("qwen3_5_text", "qwen3_next", "qwen3_5_moe")
+CUTS = ([4], [1, 2, 6], [3, 7])
+# Ninety-six rows pass the tiny models' window of 16 several times.
+CHUNKINGS = {
+    "whole": [96],
+    "quarters": [24] * 4,
+    "sevens": [*[7] * 13, 5],
+    "ragged": [33, 7, 1, 5, 50],
+    "prompt_then_rows": [80, *[1] * 16],
+}
+
+
+def make_engine(
+    checkpoint: Checkpoint, first: int, end: int, *, lead: bool | None = None, **settings: Any
+) -> MlxEngine:
+    """Make a stage that is not loaded; layers from 0 on are the lead's."""
+    from stagelink_mlx import MlxEngine
+
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    chosen = {"context": 256, "rows_max": 128, "streams_max": 5, **settings}
+    is_lead = first == 0 if lead is None else lead
+    limits = EngineSettings(**chosen)
+    return MlxEngine(checkpoint, family, first, end, lead=is_lead, settings=limits)
+
+
+def make_stage(folder: Path | str, first: int, end: int, **settings: Any) -> MlxEngine:
+    """Load a stage."""
+    engine = make_engine(open_checkpoint(folder), first, end, **settings)
+    engine.load()
+    return engine
+
+
+def make_pipeline(
+    folder: Path | str, cuts: Sequence[int] = (), layers: int = LAYERS, **settings: Any
+) -> Pipeline:
+    """Chain loaded stages that meet at ``cuts``."""
+    borders = itertools.pairwise([0, *cuts, layers])
+    return Pipeline([make_stage(folder, first, end, **settings) for first, end in borders])
+
+
+def token_ids(seed: int = 1, count: int = ROWS) -> list[int]:
+    """Draw ids of the tiny vocabulary, without its end of text."""
+    return random_ids(seed, count, 255)
+
+
+def in_chunks(ids: Sequence[int], chunks: Sequence[int], stream: int = 1, at: int = 0) -> Script:
+    """Put ``ids`` into a stream in rounds of ``chunks`` rows."""
+    script: Script = []
+    for count in chunks:
+        script += chunked(stream, ids[:count], count, at=at)
+        ids, at = ids[count:], at + count
+    return script
+
+
+def logits_of(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float32]:
+    """Return the logits of all rounds, one row after the other."""
+    return np.concatenate([one.logits for one in outcomes])
+
+
+def transformers_logits(
+    folder: Path, ids: Sequence[int], chunks: Sequence[int]
+) -> npt.NDArray[np.float32]:
+    """Return the logits of every position by transformers' own model and cache."""
+    import torch
+    from transformers import AutoModelForCausalLM, DynamicCache
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    cache = DynamicCache(config=model.config)
+    parts, at = [], 0
+    with torch.no_grad():
+        for count in chunks:
+            rows = torch.tensor([ids[at : at + count]])
+            parts.append(model(input_ids=rows, cache=cache, use_cache=True).logits[0].float())
+            at += count
+    logits: npt.NDArray[np.float32] = torch.cat(parts).numpy()
+    return logits
