@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from stagelink.checkpoint.fields import Fields
-from stagelink.checkpoint.limits import CONTEXT_MAX
+from stagelink.checkpoint.limits import CONTEXT_MAX, WIDTH_MAX
 
 KINDS = ("default", "linear", "llama3")
 WITH_YARN = (*KINDS, "yarn")
@@ -143,12 +143,24 @@ def parse_rope(
     inner.only("partial_rotary_factor", 1.0, 1)
     if kind == "default":
         inner.only("factor", 1.0, 1, reason=_REASON)
-    # Pictures have three positions a row; a text's three are equal, which is plain RoPE.
-    inner.drop(["mrope_section", "mrope_interleaved"] if partial else [])
-    found |= _numbers(inner, kind)
+    found |= _numbers(inner, kind) | (_sections(inner) if partial else {})
     inner.finish(_REASON)
     if found.get("factor", 1.0) < 1.0:
         raise inner.refusal("factor", "factor >= 1", value, reason=_REASON)
+    return found
+
+
+def _sections(inner: Fields) -> dict[str, Any]:
+    """Take which positions turn what; a text's three are equal, and that is plain RoPE."""
+    found: dict[str, Any] = {}
+    if inner.has("mrope_section"):
+        section = inner.raw("mrope_section")
+        right = isinstance(section, list) and len(section) == 3
+        if not right or any(type(one) is not int or not 0 <= one <= WIDTH_MAX for one in section):
+            raise inner.refusal("mrope_section", "three numbers", section, reason=_REASON)
+        found["mrope_section"] = section
+    if inner.has("mrope_interleaved"):
+        found["mrope_interleaved"] = inner.flag("mrope_interleaved", default=False)
     return found
 
 

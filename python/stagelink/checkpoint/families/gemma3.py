@@ -85,7 +85,7 @@ def read_gemma3(source: Source, model_type: str) -> Gemma3Family:
     layers = config["num_hidden_layers"]
     take_heads(fields, config)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["query_pre_attn_scalar"] = fields.number("query_pre_attn_scalar")
+    config["query_pre_attn_scalar"] = fields.count("query_pre_attn_scalar", WIDTH_MAX)
     every = fields.count("sliding_window_pattern", LAYERS_MAX, 6)
     # transformers repeats the pattern under this name, also where the list says something else.
     fields.drop(["_sliding_window_pattern"])

@@ -12,6 +12,7 @@ from stagelink.checkpoint import config_fields
 from stagelink.checkpoint.families.config_reading import Source
 from stagelink.checkpoint.families.deepseek_v2 import read_deepseek_v2
 from stagelink.checkpoint.families.deepseek_v3 import read_deepseek_v3
+from stagelink.checkpoint.families.described import DESCRIBED, read_described
 from stagelink.checkpoint.families.gemma3 import read_gemma3
 from stagelink.checkpoint.families.gguf_family import read_gguf_family
 from stagelink.checkpoint.families.gpt_oss import read_gpt_oss
@@ -51,6 +52,9 @@ _READERS: Final[dict[str, Reader]] = {
 }
 # Composite types whose text config need not say its own type.
 _COMPOSITES: Final = {
+    "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "qwen4_exp": "qwen4_exp_text",
     "gemma3": "gemma3_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
@@ -103,7 +107,9 @@ def read_family(
         return read_gguf_family(source, model_type, tensors)
     if model_type not in _READERS:
         values |= {"architectures": architectures}
-        return read_wide(Source(Fields(values, where), prefix, source.names), model_type, tensors)
+        plain = Source(Fields(values, where), prefix, source.names)
+        read = read_described if model_type in DESCRIBED else read_wide
+        return read(plain, model_type, tensors)
     allowed = config_fields.ARCHITECTURES[model_type]
     named = [] if architectures is None else architectures
     if not isinstance(named, list) or any(name not in allowed for name in named):

@@ -1,0 +1,276 @@
+"""The families of the table against what transformers makes, and their facts as numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.unit.checkpoint.small_families import GEMMA3, GPT_OSS, QWEN3_5, QWEN3_MOE, SIZES
+
+from stagelink.checkpoint.families.registry import FAMILIES, read_family
+from stagelink.checkpoint.families.wide import WideFamily
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.checkpoint.opened import TensorInfo
+from stagelink.errors import CheckpointError, PlacementError
+
+DEEPSEEK = SIZES | {
+    "model_type": "deepseek_v3",
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 40,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_group": 4,
+    "topk_group": 2,
+}  # fmt: skip
+MADE = (
+    "llama", "llama3", "qwen2", "qwen3", "smollm3", "mixtral", "qwen3_moe", "qwen3_next",
+    "qwen3_5_text", "qwen3_5_moe", "deepseek_v2", "deepseek_v3", "gemma3_text", "gpt_oss",
+)  # fmt: skip
+
+
+def table_of(shapes):
+    return {name: TensorInfo(name, "F32", shape, 0) for name, shape in shapes.items()}
+
+
+def refused(config, **options):
+    with pytest.raises(CheckpointError) as caught:
+        read_family(config, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_state_is_what_each_kind_of_layer_keeps():
+    state = read_family(QWEN3_5).layer_state
+    # 3 rows of 2 x 2 x 16 + 4 x 16 values in the convolution, and 4 x 16 x 16 float32 beside it.
+    assert (state(0).kind, state(0).bytes_fixed) == ("linear", 3 * 128 * 2 + 4 * 16 * 16 * 4)
+    assert (state(3).kind, state(3).bytes_per_position) == ("full", 2 * 2 * 32 * 2)
+    assert state(3, value_bytes=4).bytes_at(10) == 10 * 2 * 2 * 32 * 4
+    sliding = read_family(GEMMA3).layer_state(0)
+    assert (sliding.kind, sliding.window) == ("sliding", 16)
+    assert sliding.bytes_at(1000) == sliding.bytes_at(16) == 16 * 2 * 2 * 32 * 2
+    latent = read_family(DEEPSEEK).layer_state(2)
+    assert (latent.kind, latent.bytes_per_position) == ("mla", (24 + 8) * 2)
+
+
+def test_absolute_numbers_decide_which_layers_differ():
+    moe = read_family(QWEN3_MOE)
+    assert [moe.is_sparse(n) for n in range(4)] == [True, False, True, True]
+    assert "model.layers.1.mlp.gate_proj.weight" in moe.layer_tensors(1)
+    assert "model.layers.2.mlp.experts.3.up_proj.weight" in moe.layer_tensors(2)
+    assert [read_family(DEEPSEEK).is_sparse(n) for n in range(4)] == [False, True, True, True]
+    plain = SIZES | {"model_type": "smollm3"}
+    assert read_family(plain).rope_layers == (True, True, True, False)
+    other = plain | {"no_rope_layers": [0, 1, 1, 1, 0]}
+    assert read_family(other).rope_layers == (False, True, True, True)
+
+
+def test_older_and_newer_words_for_the_same_model_are_one_family():
+    old = GEMMA3 | {
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    }
+    new = GEMMA3 | {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "_sliding_window_pattern": 6,
+    }
+    assert read_family(old) == read_family(new)
+    moved = {key: value for key, value in QWEN3_MOE.items() if key != "num_experts"}
+    assert read_family(moved | {"num_local_experts": 4}) == read_family(QWEN3_MOE)
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 64}
+    told = QWEN3_MOE | {"rope_scaling": yarn | {"type": "yarn"}}
+    said = {key: value for key, value in QWEN3_MOE.items() if key != "rope_theta"}
+    said["rope_parameters"] = yarn | {"rope_type": "yarn", "rope_theta": 5000.0}
+    assert read_family(told) == read_family(said)
+
+
+def test_reading_the_understood_config_again_changes_nothing():
+    for config in (QWEN3_MOE, QWEN3_5, GEMMA3, GPT_OSS, DEEPSEEK):
+        family = read_family(config)
+        assert read_family(family.config) == family
+        assert json.loads(json.dumps(family.understood())) is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "reason"),
+    [
+        (QWEN3_MOE, {"use_sliding_window": True}, "sliding_window"),
+        (QWEN3_MOE, {"num_local_experts": 5}, "config_field"),
+        (QWEN3_MOE, {"num_experts_per_tok": 5}, "config_field"),
+        (QWEN3_MOE, {"mlp_only_layers": ["1"]}, "config_field"),
+        (QWEN3_MOE, {"shared_expert_intermediate_size": 8}, "config_field"),
+        (QWEN3_MOE, {"quantization_config": {"quant_method": "gptq"}}, "quantization"),
+        (QWEN3_5, {"layer_types": ["linear_attention"] * 3}, "sliding_window"),
+        (QWEN3_5, {"linear_num_value_heads": 3}, "config_field"),
+        (QWEN3_5, {"attn_output_gate": False}, "config_field"),
+        (QWEN3_5, {"partial_rotary_factor": 0.01}, "config_field"),
+        (GEMMA3, {"final_logit_softcapping": 30.0}, "config_field"),
+        (GEMMA3, {"hidden_activation": "silu"}, "activation"),
+        (GEMMA3, {"use_bidirectional_attention": True}, "config_field"),
+        (GEMMA3, {"rope_parameters": {"all": {}}}, "rope_scaling"),
+        (GEMMA3, {"layer_types": ["full_attention"] * 3 + ["chunked"]}, "layer_types"),
+        (GPT_OSS, {"attention_bias": False}, "config_field"),
+        (GPT_OSS, {"experts_per_token": 3}, "config_field"),
+        (GPT_OSS, {"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling"),
+        (DEEPSEEK, {"scoring_func": "softmax"}, "config_field"),
+        (DEEPSEEK, {"n_group": 3}, "config_field"),
+        (DEEPSEEK, {"moe_layer_freq": 2}, "config_field"),
+        (DEEPSEEK, {"num_mtp_layers": 1, "num_nextn_predict_layers": 2}, "config_field"),
+        (SIZES | {"model_type": "smollm3"}, {"no_rope_layers": [1, 2, 1, 1]}, "config_field"),
+    ],
+)
+def test_what_a_family_has_no_formula_for_is_refused_by_name(config, change, reason):
+    error = refused(config | change)
+    assert error.reason == reason
+    assert any(key in str(error) for key in change)
+
+
+def test_a_drafter_is_there_whole_or_not_at_all():
+    for config, first in ((QWEN3_5, "mtp.fc.weight"), (DEEPSEEK, "model.layers.4.eh_proj.weight")):
+        family = read_family(config)
+        drafter = family.drafter_tensors()
+        assert first in drafter
+        assert not drafter.keys() & family.all_tensors().keys()
+        family.check_tensors(table_of(family.all_tensors()))
+        family.check_tensors(table_of(family.all_tensors() | drafter))
+        part = dict(list(drafter.items())[:-1])
+        with pytest.raises(CheckpointError) as caught:
+            family.check_tensors(table_of(family.all_tensors() | part))
+        assert caught.value.reason == "tensor_missing"
+    assert read_family(DEEPSEEK | {"num_nextn_predict_layers": 0}).drafter_tensors() == {}
+
+
+def test_a_cut_is_allowed_before_every_layer_but_the_first():
+    family = read_family(QWEN3_5)
+    assert family.allowed_cuts() == (1, 2, 3)
+    family.check_cuts([1, 3])
+    with pytest.raises(PlacementError) as caught:
+        family.check_cuts([4])
+    assert caught.value.reason == "cut_forbidden"
+
+
+def test_no_cut_separates_a_layer_from_the_keys_that_it_reads():
+    config = SIZES | {
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 8,
+        "num_kv_shared_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 4,
+    }
+    family = read_family(config)
+    assert family.kv_owner == (0, 1, 2, 3, 2, 3, 2, 3)
+    assert family.allowed_cuts() == (1, 2)
+    assert (family.needs_token_ids, family.row_factor) == (True, 1)
+    assert family.layer_state(5).bytes_per_position == 0
+    with pytest.raises(PlacementError) as caught:
+        family.check_cuts([2, 5])
+    assert caught.value.reason == "cut_forbidden"
+    assert "before layer 5" in str(caught.value)
+    assert "nearest allowed: 1, 2" in str(caught.value)
+
+
+def test_families_with_several_residual_streams_have_a_wider_row():
+    config = SIZES | {"model_type": "qwen4_exp_text", "hc_count": 3, "ple_layer_ids": [2]}
+    family = read_family(config)
+    assert (family.row_factor, family.row_width, family.needs_token_ids) == (3, 192, True)
+    plain = read_family(SIZES | {"model_type": "qwen4_exp_text"})
+    assert (plain.row_factor, plain.needs_token_ids) == (4, False)
+    deepseek = read_family(SIZES | {"model_type": "deepseek_v4"})
+    assert (deepseek.row_width, deepseek.needs_token_ids) == (256, True)
+
+
+def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
+    config = {
+        "model_type": "olmo9",
+        "architectures": ["Olmo9ForCausalLM"],
+        "n_layer": 2,
+        "d_model": 32,
+        "n_head": 4,
+        "vocab_size": 50,
+        "layer_types": ["full_attention", "other_kind"],
+    }
+    shapes = {
+        "transformer.wte.weight": (50, 32),
+        "transformer.h.0.attn.weight": (32, 32),
+        "transformer.h.1.attn.weight": (32, 32),
+        "transformer.ln_f.weight": (32,),
+    }
+    family = read_family(config, tensors=table_of(shapes))
+    assert isinstance(family, WideFamily)
+    assert (family.layers, family.width, family.vocab) == (2, 32, 50)
+    assert family.layer_kinds == ("full", "other")
+    assert set(family.layer_tensors(1)) == {"transformer.h.1.attn.weight"}
+    ends = {"transformer.wte.weight", "transformer.ln_f.weight"}
+    assert set(family.own_tensors(0, 1, lead=True)) == ends | {"transformer.h.0.attn.weight"}
+    family.check_tensors(table_of(shapes))
+    shapes.pop("transformer.h.1.attn.weight")
+    with pytest.raises(CheckpointError) as caught:
+        family.check_tensors(table_of(shapes))
+    assert caught.value.reason == "tensor_missing"
+    assert refused(config | {"architectures": ["Olmo9Encoder"]}).reason == "architecture"
+
+
+def test_a_gguf_of_an_architecture_without_float_reading_is_a_family_of_its_own():
+    config = SIZES | {"model_type": "gguf:phi3", "tie_word_embeddings": False}
+    shapes = {"token_embd.weight": (100, 64), "output_norm.weight": (64,)}
+    shapes |= {f"blk.{n}.attn_qkv.weight": (64, 64) for n in range(4)}
+    family = read_family(config, tensors=table_of(shapes))
+    assert (family.architecture, family.layers, family.width) == ("phi3", 4, 64)
+    assert set(family.own_tensors(1, 3, lead=False)) == {
+        "blk.1.attn_qkv.weight", "blk.2.attn_qkv.weight",
+    }  # fmt: skip
+    assert not isinstance(family, WideFamily)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Checkpoints of all families, as transformers writes them."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    families = pytest.importorskip("stagelink_conformance.families")
+    home = tmp_path_factory.mktemp("families")
+    return {name: families.make_family(home / name, name) for name in MADE}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", MADE)
+def test_names_and_shapes_are_those_of_the_files_that_transformers_writes(made, name):
+    checkpoint = open_checkpoint(made[name])
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    family.check_tensors(checkpoint.tensors)
+    assert {one: info.shape for one, info in checkpoint.tensors.items()} == family.all_tensors()
+    # The table of tensors decides nothing here: the config says it all.
+    assert read_family(checkpoint.config).all_tensors() == family.all_tensors()
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", MADE)
+def test_the_understood_config_makes_the_same_model_in_transformers(made, name):
+    import transformers
+
+    family = read_family(json.loads((made[name] / "config.json").read_text()))
+    assert family.model_type in FAMILIES
+    theirs = transformers.AutoConfig.from_pretrained(made[name])
+    again = transformers.AutoConfig.for_model(**family.config)
+    # What training reads, and what a file's writer leaves in it.
+    dropped = re.compile(
+        "_name_or_path|architectures|dtype|transformers_version|initializer_range|.*_token_id|"
+        "router_.*|_sliding_window_pattern"
+    )
+    one, other = theirs.to_dict(), again.to_dict()
+    # What only the understood config says is what transformers has no use for.
+    keys = {key for key in one if not dropped.fullmatch(key)}
+    differ = {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+    # Not used by a family that has no dense layer, and a head width that is the usual share.
+    differ.pop("intermediate_size" if name == "qwen3_5_moe" else "head_dim", None)
+    assert differ == {}
