@@ -26,8 +26,8 @@ from stagelink.verify.scenario import STREAMS
 if TYPE_CHECKING:
     import argparse
 
-    from stagelink.cli.verify_reference import ReferenceChoice
     from stagelink.config import ModelConfig
+    from stagelink.node.reference_choice import ReferenceChoice
     from stagelink.verify.recording import Recording
 
 
@@ -45,10 +45,17 @@ def run(arguments: argparse.Namespace) -> int:
     # The numeric library reads these when the next line imports it.
     os.environ.update(environment)
     from stagelink.cli.verify_inputs import wanted_of
-    from stagelink.cli.verify_reference import ReferenceChoice
+    from stagelink.node.reference_choice import ReferenceChoice
 
     watch = ProgressLine(quiet=arguments.quiet)
-    choice = ReferenceChoice.of(arguments, model, watch)
+    choice = ReferenceChoice.of(
+        model,
+        watch,
+        kind=arguments.reference,
+        engine=arguments.reference_engine,
+        layers=arguments.reference_layers,
+    )
+    watch.wipe()
     wanted = wanted_of(arguments, choice, checks)
     model = dataclasses.replace(model, ranges=choice.ranges)
     job = Job(model, Task(quiet=arguments.quiet), wanted)

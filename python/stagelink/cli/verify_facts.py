@@ -18,8 +18,8 @@ from stagelink.verify.scenario import CHECKS
 if TYPE_CHECKING:
     import argparse
 
-    from stagelink.cli.verify_reference import ReferenceChoice
     from stagelink.config import ModelConfig
+    from stagelink.node.reference_choice import ReferenceChoice
     from stagelink.verify.recording import Recording
 
 _LIMITS = ("difference", "kl_mean", "kl_most", "top1", "relative")

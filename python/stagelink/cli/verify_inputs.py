@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from stagelink.cli.verify_reference import ReferenceChoice
+    from stagelink.node.reference_choice import ReferenceChoice
 
 PROMPT_BYTES_MAX = 16 << 20
 

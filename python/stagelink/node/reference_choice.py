@@ -20,15 +20,14 @@ from stagelink.verify.scenario import FORCED, GREEDY
 from stagelink.verify.stored import StoredReference, read_stored, write_stored
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
 
-    from stagelink.cli.progress import ProgressLine
     from stagelink.config import ModelConfig
     from stagelink.engine import Checkpoint, EngineSettings, Family
+    from stagelink.node.watch import Watch
     from stagelink.placement.ranges import Ranges
     from stagelink.verify.evidence import Evidence
     from stagelink.verify.recording import Recording
@@ -65,9 +64,22 @@ class ReferenceChoice:
 
     @classmethod
     def of(
-        cls, arguments: argparse.Namespace, model: ModelConfig, watch: ProgressLine
+        cls,
+        model: ModelConfig,
+        watch: Watch,
+        *,
+        kind: str,
+        engine: str | None = None,
+        layers: int | None = None,
     ) -> ReferenceChoice:
         """Open the model, and make or read the reference; no weights are read.
+
+        Args:
+            model: The ring's.
+            watch: Hears of a conversion, and of the reference's loading.
+            kind: ``"auto"``, ``"whole"``, ``"streamed"``, or a file's path.
+            engine: The engine to compute with; ``None`` chooses.
+            layers: Most layers in memory at once, where it is streamed.
 
         Raises:
             ConfigError: ``reference`` for a file of another model, ``reference_layers``, or what
@@ -76,8 +88,6 @@ class ReferenceChoice:
         checkpoint, family = open_model(model, watch.converting)
         shapes = settings_of(model, family.context)
         ranges = ranges_of(model, family)
-        watch.wipe()
-        kind, layers = arguments.reference, arguments.reference_layers
         if layers is not None and (layers < 1 or kind == WHOLE):
             raise ConfigError(
                 f"--reference-layers is {layers}: expected at least 1, and a streamed reference",
@@ -92,11 +102,11 @@ class ReferenceChoice:
                     reason="reference",
                 )
             return cls("stored", checkpoint, family, shapes, ranges, stored=stored)
-        engine = _engine(arguments.reference_engine, model, checkpoint, shapes, watch)
+        made = _engine(engine, model, checkpoint, shapes, watch)
         if kind == AUTO:
-            fits = engine.whole_bytes() * 2 <= _free_bytes()
+            fits = made.whole_bytes() * 2 <= _free_bytes()
             kind = WHOLE if fits and layers is None else STREAMED
-        return cls(kind, checkpoint, family, shapes, ranges, engine=engine, layers=layers)
+        return cls(kind, checkpoint, family, shapes, ranges, engine=made, layers=layers)
 
     @property
     def dtypes(self) -> list[str]:
@@ -169,7 +179,7 @@ class ReferenceChoice:
 
 def _engine(
     name: str | None, model: ModelConfig, checkpoint: Checkpoint, shapes: EngineSettings,
-    watch: ProgressLine,
+    watch: Watch,
 ) -> Reference:  # fmt: skip
     """Make the reference that was asked for, or the first of the usual ones that takes the model.
 
@@ -188,7 +198,7 @@ def _engine(
 
 def _made(
     name: str, model: ModelConfig, checkpoint: Checkpoint, shapes: EngineSettings,
-    watch: ProgressLine,
+    watch: Watch,
 ) -> Reference:  # fmt: skip
     """Make an engine's reference; on the device of a rank with the same engine."""
     alike = [rank for rank in range(model.world) if model.engine_of(rank) == name]
