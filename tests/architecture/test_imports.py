@@ -48,6 +48,10 @@ CHANCE = frozenset(("random", "secrets", "time", "uuid"))
 # The engines' own distributions, and what each may import of ours beyond stagelink.engine.
 ENGINES: dict[str, set[str]] = {
     "stagelink_numpy": set(),
+    "stagelink_torch": set(),
+    "stagelink_transformers": set(),
+    "stagelink_mlx": set(),
+    "stagelink_llamacpp": set(),
     "stagelink_llamacpp": set(),
     "stagelink_mlx": set(),
     # The test kit opens the checkpoints that it hands to an engine, and makes tiny ones.
