@@ -118,10 +118,11 @@ def write_gguf(
             writer.add_string(key, value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
-    tokens = (byte_characters() + [f"<{n}>" for n in range(vocab)])[: vocab - 1] + ["he"]
+    known = [*byte_characters(), *(f"<{n}>" for n in range(vocab))]
+    tokens = [*known[: vocab - 1], "AB"]
     writer.add_token_list(tokens)
     writer.add_token_types([1] * vocab)
-    writer.add_token_merges(["h e"])
+    writer.add_token_merges(["A B"])
     writer.add_eos_token_id(2)
     for name, array in tensors.items():
         writer.add_tensor(name, array)
