@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagelink_llamacpp.watch import Watch
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy.typing as npt
@@ -90,8 +93,10 @@ class Context:
         device: Device,
         shape: Shape,
         nodes: Nodes,
+        *,
+        alive: Callable[[float], None] | None = None,
     ) -> None:
-        """Load the file.
+        """Load the file; ``alive`` is called with the part of it that is loaded.
 
         Raises:
             EngineError: ``load`` with what llama.cpp said.
@@ -102,10 +107,10 @@ class Context:
         # The library keeps these pointers: the objects live as long as the context.
         self._output = (nodes.output or "").encode()
         self._input = (nodes.input or "").encode()
-        self._asked = frozenset(name for name in (self._output, self._input) if name)
-        self._watch = library.api.ggml_backend_sched_eval_callback(self._take)
-        self._source = self._target = self._got = self._wanted = 0
-        self._load(path, device)
+        asked = frozenset(name for name in (self._output, self._input) if name)
+        self._watch = Watch(library, asked, self._take) if asked else None
+        self._source = self._target = self._got = self._given = self._wanted = 0
+        self._load(path, device, alive)
         self._open(shape)
         api = library.api
         self.width = int(api.llama_model_n_embd(self._model))
@@ -128,15 +133,28 @@ class Context:
         Raises:
             EngineError: ``native`` where llama.cpp refuses or breaks off.
         """
-        self._target, self._got, self._wanted = out.ctypes.data, 0, out.nbytes
+        self._target, self._wanted = out.ctypes.data, out.nbytes
+        watch = self._watch
+        knew = watch is not None and watch.expect((len(rows), len(firsts)))
         self._decode(rows, firsts)
-        if self._got != self._wanted:
+        if watch is not None and knew and not self._got:
+            # The graph was built otherwise than before at the same addresses.
+            watch.forget()
+            if all([self.forget(sequence, first) for sequence, first, _ in firsts]):  # noqa: C419
+                self._decode(rows, firsts)
+        if self._got != self._wanted or self._given != (self._wanted if self._input else 0):
             raise self._library.failure(f"{self._wanted} bytes of rows", _AGAIN, "native")
 
     def logits(self, rows: Floats) -> Floats:
         """Run rows through the head's file and return ``[n, vocab]``, memory of their own."""
         self.forget(0)
+        self._wanted = rows.nbytes
+        if self._watch is not None:
+            # A head is computed for another number of rows each time, and has few nodes.
+            self._watch.forget()
         self._decode(rows, [(0, 0, len(rows))])
+        if self._input and self._given != self._wanted:
+            raise self._library.failure(f"to give {self._wanted} bytes of rows", _AGAIN, "native")
         found = self._library.api.llama_get_logits(self._context)
         return np.ctypeslib.as_array(found, (len(rows), self.vocab)).copy()
 
@@ -180,7 +198,7 @@ class Context:
             api.llama_model_free(self._model)
         self._context = self._model = None
 
-    def _load(self, path: Path, device: Device) -> None:
+    def _load(self, path: Path, device: Device, alive: Callable[[float], None] | None) -> None:
         api = self._library.api
         params = api.llama_model_default_params()
         handles = device.handles()
@@ -188,6 +206,14 @@ class Context:
         params.n_gpu_layers = device.layers_there
         params.split_mode = _SPLIT_NONE
         params.load_mode = _READ_WHOLE
+
+        def tell(fraction: float, _: object) -> bool:
+            if alive is not None:
+                alive(fraction)
+            return True
+
+        callback = api.llama_progress_callback(tell)
+        params.progress_callback = callback
         self._model = api.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             self._model = None
@@ -207,8 +233,8 @@ class Context:
         # A sliding window's cells are all kept: what slid out may be needed after a cut back.
         params.swa_full = True
         params.no_perf = True
-        if self._asked:
-            params.cb_eval = self._watch
+        if self._watch is not None:
+            params.cb_eval = self._watch.callback
         self._context = api.llama_init_from_model(self._model, params)
         if not self._context:
             self._context = None
@@ -217,26 +243,26 @@ class Context:
             raise failure
 
     def _decode(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> None:
-        self._source = rows.ctypes.data
+        self._source, self._got, self._given = rows.ctypes.data, 0, 0
         batch = self._batch.fill(rows, firsts)
         result = self._library.api.llama_decode(self._context, batch)
         if result != 0:
             wanted = f"llama.cpp to compute {len(rows)} rows (it returned {result})"
             raise self._library.failure(wanted, _AGAIN, "native")
 
-    def _take(self, tensor: int, ask: bool, _: object) -> bool:
-        """Answer for each node of the graph whether its values are wanted; then take them."""
+    def _take(self, node: int, name: bytes) -> bool:
+        """Give rows to the node that takes them, or take those of the one that has them."""
         library = self._library
-        name = library.get_name(tensor)
-        if ask:
-            return name in self._asked
-        size = library.get_bytes(tensor)
+        size = library.get_bytes(node)
         if name == self._input:
-            library.set_data(tensor, self._source, 0, size)
+            if self._given + size > self._wanted:
+                return False
+            library.set_data(node, self._source + self._given, 0, size)
+            self._given += size
             return True
         if self._got + size > self._wanted:
             return False
-        library.get_data(tensor, self._target + self._got, 0, size)
+        library.get_data(node, self._target + self._got, 0, size)
         self._got += size
         return True
 

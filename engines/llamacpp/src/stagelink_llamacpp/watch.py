@@ -1,0 +1,77 @@
+"""Tells llama.cpp which nodes of its graph are wanted; the others cost a look-up each.
+
+It moves no values. A graph of SmolLM2 has a thousand nodes, and llama.cpp asks about each of them
+in every call: with a Python function that reads the name, that took a twentieth of a decode step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stagelink_llamacpp.library import Library
+
+
+class Watch:
+    """Calls ``take(node, name)`` for nodes by name, each time that they have been computed.
+
+    llama.cpp builds the graph of a call of one shape at the same place every time, so a node that
+    was not wanted is known by its address until the shape changes. A wanted one is never known by
+    its address alone: its name is read each time.
+
+    Attributes:
+        callback: For ``cb_eval`` of the context's parameters; lives as long as the context.
+    """
+
+    def __init__(
+        self, library: Library, names: frozenset[bytes], take: Callable[[int, bytes], bool]
+    ) -> None:
+        """Watch for nodes called one of ``names``; ``take`` says whether to go on."""
+        self._known = _Known(library.get_name, names, take)
+        # Declared with the first argument only, which is all that a look-up takes; where llama.cpp
+        # passes more than a function reads, nothing happens to the others.
+        self._function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(self._known.__getitem__)
+        kind = library.api.ggml_backend_sched_eval_callback
+        self.callback: Any = ctypes.cast(self._function, kind)
+        self._shape: tuple[int, ...] = ()
+
+    def expect(self, shape: tuple[int, ...]) -> bool:
+        """Say what is computed next; return whether addresses of earlier calls are still used."""
+        if shape != self._shape:
+            self.forget()
+            self._shape = shape
+        return bool(self._known)
+
+    def forget(self) -> None:
+        """Read every name again in the next call."""
+        self._known.clear()
+        self._known.computed = 0
+
+
+class _Known(dict[int, bool]):
+    """Addresses of nodes that are not wanted; what is missing is looked at."""
+
+    def __init__(
+        self,
+        get_name: Callable[[int], bytes],
+        names: frozenset[bytes],
+        take: Callable[[int, bytes], bool],
+    ) -> None:
+        super().__init__()
+        self._get_name, self._names, self._take = get_name, names, take
+        # The node that llama.cpp was told to compute, and of which it will say that it has.
+        self.computed = 0
+
+    def __missing__(self, node: int) -> bool:
+        name = self._get_name(node)
+        if name not in self._names:
+            self[node] = False
+            return False
+        if node != self.computed:
+            self.computed = node
+            return True
+        self.computed = 0
+        return self._take(node, name)
