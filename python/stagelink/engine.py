@@ -48,6 +48,7 @@ __all__ = [
     "ConfigError",
     "DeepseekV2Family",
     "DeepseekV3Family",
+    "Drafter",
     "EngineDescription",
     "EngineError",
     "EngineSettings",
@@ -200,6 +201,38 @@ class EngineDescription:
     batch_invariant: bool
     weight_bytes: int
     libraries: str = ""
+
+
+class Drafter(Protocol):
+    """Guesses tokens from the last layer's rows, on the lead; a round of the ring verifies them.
+
+    An engine that has one hands it out by ``load_drafter()`` after ``load``; ``ConfigError``
+    ``engine_drafter`` where the checkpoint has no head for it. It keeps a state of its own for each
+    stream, counted in rows taken, and shares nothing with the engine's streams.
+    """
+
+    def draft(
+        self, stream: int, first: int, rows: np.ndarray, token_ids: np.ndarray, count: int
+    ) -> np.ndarray:
+        """Take rows and return int64 ``[count]``: what may follow the last token.
+
+        Args:
+            stream: Opened when it is new.
+            first: Position of the first row; at most what the stream holds, and cut back to it.
+            rows: uint8, the last layer's rows of positions ``first..first + n``, as ``run_head``
+                takes them.
+            token_ids: int64 ``[n]``: the token after each row; the last has not been run yet.
+            count: Tokens wanted; 0 only takes the rows.
+        """
+        ...
+
+    def keep(self, stream: int, position: int) -> None:
+        """Cut a stream back to its first ``position`` rows."""
+        ...
+
+    def end(self, stream: int) -> None:
+        """Forget a stream."""
+        ...
 
 
 @runtime_checkable

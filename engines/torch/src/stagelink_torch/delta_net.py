@@ -16,6 +16,7 @@ from torch.nn import functional
 from stagelink_torch.conv import causal_conv
 from stagelink_torch.delta_slots import DeltaShape, DeltaSlots, Inputs
 from stagelink_torch.gated_delta import Steps, advance
+from stagelink_torch.rowwise import sigmoid, softplus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,8 +66,8 @@ class DeltaNet:
         # A product of their own: the state magnifies a last bit of theirs, and a wide product
         # rounds narrow ones in another way than the reference does.
         rate, step = functional.linear(rows, self._scalars).chunk(2, dim=1)
-        rate = rate.contiguous().sigmoid()
-        decay = self._growth * functional.softplus(step.float() + self._shift)
+        rate = sigmoid(rate)
+        decay = self._growth * softplus(step.float() + self._shift)
         out = torch.zeros(
             (len(rows), self._heads, self._value), dtype=torch.float32, device=rows.device
         )

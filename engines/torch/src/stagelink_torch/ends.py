@@ -60,7 +60,15 @@ class ModelEnds:
 
     def head(self, rows: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, vocab]`` of the last layer's rows."""
-        logits = functional.linear(self._norm(rows), self._head)
+        return self.logits(self.norm(rows))
+
+    def norm(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the last layer's rows after the final norm."""
+        return self._norm(rows)
+
+    def logits(self, normed: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, vocab]`` of rows after the final norm."""
+        logits = functional.linear(normed, self._head)
         return logits if self._cap is None else torch.tanh(logits / self._cap) * self._cap
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
+from stagelink_torch.drafter import MtpDrafter
 from stagelink_torch.families import family_module
 from stagelink_torch.graphs import make_runner
 from stagelink_torch.invariance import invariant_setup
@@ -178,6 +179,27 @@ class TorchEngine:
             logits: npt.NDArray[np.float32] = loaded.model.head(own).cpu().numpy()
         return logits
 
+    def load_drafter(self) -> MtpDrafter:
+        """Read the checkpoint's own MTP head, beside what ``load`` read; lead only.
+
+        Raises:
+            ConfigError: ``engine_drafter`` where family or checkpoint have none.
+        """
+        loaded = self._ready()
+        self._check_lead()
+        read_head = getattr(self._module, "read_head", None)
+        names = self._family.drafter_tensors()
+        if read_head is None or not names or not names.keys() <= self._checkpoint.tensors.keys():
+            raise ConfigError(
+                f"torch engine: expected a checkpoint with an MTP head, got one of "
+                f"{self._family.model_type} without; start without a drafter",
+                reason="engine_drafter",
+            )
+        reader = StageReader(self._checkpoint, self._setup, self._float32, 0, None)
+        with torch.no_grad():
+            head = read_head(self._family, reader.at, self._setup)
+            return MtpDrafter(head, loaded.model.ends, self._setup, self._draft_rows)
+
     def keep(self, stream: int, position: int) -> None:
         """Cut a stream back to its first ``position`` positions."""
         loaded = self._ready()
@@ -276,6 +298,14 @@ class TorchEngine:
                 self._cut(loaded, entry.stream, entry.first)
             else:
                 loaded.streams.close(entry.stream)
+
+    def _draft_rows(self, rows: Bytes, token_ids: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Check what a drafter is handed and return the rows on the device."""
+        count, most = len(token_ids), self._settings.rows_max
+        if not 1 <= count <= most:
+            raise refuse("too_many_rows", f"1 to {most} rows for the drafter", count)
+        self._check_ids(token_ids, count)
+        return self._ready().transfer.take(self._rows(rows, count, "rows"), count)
 
     def _new_rows(self, count: int) -> torch.Tensor:
         """Return rows of zeros on the device."""

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from stagelink_torch.decoder import FeedForward
     from stagelink_torch.layer import Setup, Weights
 
-__all__ = ["hybrid_layer", "shifted_ends"]
+__all__ = ["FULL", "LINEAR", "hybrid_layer", "shifted_ends"]
+
+FULL, LINEAR = "full_attention", "linear_attention"
 
 
 def hybrid_layer(
@@ -28,8 +30,8 @@ def hybrid_layer(
     setup: Setup,
     feed_forward: FeedForward,
 ) -> DecoderLayer:
-    """Make a layer of ``kind``, ``"linear_attention"`` or ``"full_attention"``."""
-    mixer_class = DeltaNet if kind == "linear_attention" else GatedAttention
+    """Make a layer of ``kind``, ``FULL`` or ``LINEAR``."""
+    mixer_class = DeltaNet if kind == LINEAR else GatedAttention
     mixer = mixer_class(family.config, weights, setup, family.norm_epsilon)
     before, after = (
         RmsNorm(weights.read(f"{name}.weight"), family.norm_epsilon, shifted=True)

@@ -266,3 +266,11 @@ class Ends(Protocol):
     def head(self, rows: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, vocab]``, any float dtype, of the last layer's rows."""
         ...
+
+    def norm(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the last layer's rows after the final norm, ``[n, width]``: what drafters read."""
+        ...
+
+    def logits(self, normed: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, vocab]`` of rows after the final norm."""
+        ...

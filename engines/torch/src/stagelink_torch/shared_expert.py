@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch.nn import functional
 
 from stagelink_torch.experts import RoutedFeedForward, SoftmaxRouter, read_experts
 from stagelink_torch.mlp import GatedMlp
+from stagelink_torch.rowwise import sigmoid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    import torch
 
     from stagelink_torch.layer import Setup, Weights
 
@@ -32,7 +34,7 @@ class SharedExpert:
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return ``[rows, width]``."""
-        return torch.sigmoid(functional.linear(rows, self._gate)) * self._expert(rows)
+        return sigmoid(functional.linear(rows, self._gate)) * self._expert(rows)
 
 
 def routed_and_shared(
