@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stagelink.engine import EngineError
-from stagelink_llamacpp.context import Context, Nodes, Shape
+from stagelink_llamacpp.context import Context, Shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from stagelink.engine import GgufTensor
-    from stagelink_llamacpp.context import Floats
+    from stagelink_llamacpp.context import Floats, Nodes
     from stagelink_llamacpp.library import Library
     from stagelink_llamacpp.setup import Setup
 
@@ -72,10 +72,9 @@ class Embedding:
 class Head:
     """Final norm and head over a few rows at a time."""
 
-    def __init__(self, library: Library, path: Path, setup: Setup, rows_node: str | None) -> None:
+    def __init__(self, library: Library, path: Path, setup: Setup, nodes: Nodes) -> None:
         """Load the head's file."""
         shape = Shape(HEAD_ROWS, 1, HEAD_ROWS, "float16", setup.threads)
-        nodes = Nodes(None, rows_node)
         self._context = Context(library, path, setup.device, shape, nodes)
 
     def logits(self, rows: Floats) -> Floats:

@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 import logging
+import os
 from typing import Any
 
 from stagelink.engine import ConfigError, EngineError
@@ -41,6 +42,8 @@ class Library:
         Raises:
             ConfigError: ``engine_import`` where it is not installed or does not load.
         """
+        # An assertion of the library would start a debugger on this process before it ends.
+        os.environ.setdefault("GGML_NO_BACKTRACE", "1")
         try:
             self.api: Any = importlib.import_module("llama_cpp.llama_cpp")
         except (ImportError, OSError, RuntimeError) as error:

@@ -13,6 +13,7 @@ from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
+from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ def load_stage(
     """Slice what is not in the cache yet, and load it.
 
     Raises:
-        CheckpointError: Reading the source, or no room for the slice.
+        CheckpointError: Reading the source, no room for the slice, or a slice that fails its trial.
         EngineError: ``load`` with what llama.cpp said.
     """
     setup, settings = asked
@@ -69,15 +70,25 @@ def load_stage(
     shape = Shape(
         settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
     )
-    layers, rule = own.end - own.first, own.rule
-    nodes = Nodes(f"l_out-{layers - 1}", rule.rows_node, positions_per_row=rule.positions_per_row)
-    context = Context(library, paths[f"{own.first}-{own.end}"], setup.device, shape, nodes)
+    rule = own.rule
+    last = own.end - own.first - 1
+    nodes = Nodes(f"l_out-{last}", rule.rows_node, positions_per_row=rule.positions_per_row)
+
+    def alive(_: float = 1.0) -> None:
+        if progress is not None:
+            progress(own.own_bytes, own.own_bytes)
+
+    path = paths[f"{own.first}-{own.end}"]
+    tried(path, nodes, library.versions, alive)
+    context = Context(library, path, setup.device, shape, nodes, alive=alive)
     embedding = head = None
     if own.ends is not None:
         file = own.ends.embed
         path = paths["embed" if "embed" in paths else "head"]
         embedding = Embedding(path, file.offset(EMBED), own.embed, rule.embedding_scale)
-        head = Head(library, paths["head"], setup, own.ends.rule.rows_node)
+        nodes = Nodes(None, own.ends.rule.rows_node)
+        tried(paths["head"], nodes, library.versions, alive)
+        head = Head(library, paths["head"], setup, nodes)
     _LOG.debug("layers %d-%d: %d bytes of weights", own.first, own.end, own.own_bytes)
     streams = Streams(context, settings.streams_max, recurrent=own.rule.recurrent)
     return Loaded(context, streams, embedding, head)

@@ -161,6 +161,9 @@ def _write(
             out.truncate(stage.size)
             out.flush()
             os.fsync(out.fileno())
+        # Another file under this name may have been tried: the mark was for that one.
+        for mark in path.parent.glob(f"{path.name}.tried-*"):
+            mark.unlink()
         temporary.replace(path)
     except OSError as error:
         got = error.strerror or str(error)

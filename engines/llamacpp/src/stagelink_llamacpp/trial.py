@@ -1,0 +1,126 @@
+"""Runs a new stage file once in a process of its own, before the stage loads it.
+
+llama.cpp checks a file's shapes when it loads, and ends the process over what it finds wrong later.
+A file from a stranger may not do that to a stage, or to a launcher whose only stage is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stagelink.engine import CheckpointError
+from stagelink_llamacpp.context import Context, Nodes, Shape
+from stagelink_llamacpp.devices import find_device
+from stagelink_llamacpp.library import library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Set to "off", stages load what they sliced without a trial.
+SWITCH = "STAGELINK_LLAMACPP_TRIAL"
+_MODULE = "stagelink_llamacpp.trial"
+_NO_NODE = "-"
+_START_SECONDS, _BYTES_A_SECOND = 60.0, 10_000_000
+_POLL_SECONDS = 0.5
+_ROWS = 4
+_TOLD_CHARS_MAX = 300
+
+
+def tried(path: Path, nodes: Nodes, version: str, alive: Callable[[], None]) -> None:
+    """Return where the file at ``path`` was, or now is, run without harm by this llama.cpp.
+
+    Args:
+        path: A stage's file, or the head's.
+        nodes: As the stage will ask for them.
+        version: Of the library: another one has another trial.
+        alive: Called again and again while the trial runs.
+
+    Raises:
+        CheckpointError: ``native_abort`` where the library ended its process or did not end in
+            time, ``load`` with its reason where it refused the file.
+    """
+    mark = path.with_name(f"{path.name}.tried-{''.join(filter(str.isalnum, version))}")
+    if os.environ.get(SWITCH) == "off" or mark.exists():
+        return
+    asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
+    command = [sys.executable, "-m", _MODULE, str(path), *asked]
+    told = _run(command, _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND, alive)
+    if told is not None:
+        reason, got = told
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise CheckpointError(
+            f"{path.name}: expected llama.cpp to run {_ROWS} rows through this file, got {got}; "
+            "its metadata do not fit its tensors: fetch the checkpoint again",
+            reason=reason,
+            operation="try stage file",
+        )
+    mark.touch()
+
+
+def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple[str, str] | None:
+    """Run the trial; return ``None``, or a reason and what happened."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
+    with subprocess.Popen(  # noqa: S603 - this interpreter and this module
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as child:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                _, said = child.communicate(timeout=_POLL_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                alive()
+                if time.monotonic() > deadline:
+                    child.kill()
+                    return "native_abort", f"no end in {seconds:.0f} s"
+    if child.returncode == 0:
+        return None
+    text = " ".join(said.decode(errors="replace").split())[-_TOLD_CHARS_MAX:]
+    if child.returncode > 0:
+        return "load", text or f"exit code {child.returncode}"
+    with contextlib.suppress(ValueError):
+        return "native_abort", f"{signal.Signals(-child.returncode).name} ({text})"
+    return "native_abort", f"signal {-child.returncode} ({text})"
+
+
+def main(arguments: list[str]) -> int:
+    """Load the file and run a few rows; the exit code is 0 unless the library refuses."""
+    path, output, node, positions = arguments
+    nodes = Nodes(
+        None if output == _NO_NODE else output,
+        None if node == _NO_NODE else node,
+        positions_per_row=int(positions),
+    )
+    native = library()
+    shape = Shape(2 * _ROWS, 1, _ROWS, "float16", 1)
+    try:
+        context = Context(native, Path(path), find_device(native, "cpu"), shape, nodes)
+        for first, count in ((0, _ROWS), (_ROWS, 1)):
+            rows = np.full((count, context.width), 0.1, np.float32)
+            if nodes.output is None:
+                context.logits(rows)
+            else:
+                context.rows(rows, [(0, first, count)], rows)
+        context.close()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told in one line
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
