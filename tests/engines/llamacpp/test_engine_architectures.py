@@ -81,6 +81,13 @@ def test_a_forbidden_range_is_refused_by_the_engine_before_it_loads(
     assert caught.value.reason == "engine_cut"
 
 
+@pytest.mark.parametrize(("name", "cuts"), [("smollm3", (4,)), ("qwen35", (4, 5, 6))])
+def test_the_engine_says_where_a_file_can_be_cut(
+    name: str, cuts: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert LlamaCppEngine.allowed_cuts(open_checkpoint(make_gguf(tmp_path, name))) == cuts
+
+
 def _equal(path: Path, cuts: Sequence[int], streams: int) -> None:
     layers = rule_for(read_source(path)).layers
     bounds = (0, *cuts, layers)

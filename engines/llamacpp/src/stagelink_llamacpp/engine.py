@@ -15,7 +15,7 @@ from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
 from stagelink_llamacpp.rounds import check_cut, check_round
 from stagelink_llamacpp.setup import read_setup
-from stagelink_llamacpp.slicing import read_slice
+from stagelink_llamacpp.slicing import read_rule, read_slice
 from stagelink_llamacpp.state import StateFormat, encode_state, parse_state
 
 if TYPE_CHECKING:
@@ -69,6 +69,15 @@ class LlamaCppEngine:
         self._first, self._end, self._lead = first, end, lead
         self._loaded: Loaded | None = None
         self._broken = False
+
+    @staticmethod
+    def allowed_cuts(checkpoint: Checkpoint) -> tuple[int, ...]:
+        """Return where this engine can cut a checkpoint in two, from its table alone.
+
+        Raises:
+            ConfigError: ``engine_checkpoint`` or ``engine_family`` where it cannot run it at all.
+        """
+        return read_rule(checkpoint).allowed_cuts()
 
     def describe(self) -> EngineDescription:
         """Say what this stage is and will hold."""

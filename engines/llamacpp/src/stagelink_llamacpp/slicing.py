@@ -100,15 +100,8 @@ def read_slice(checkpoint: Checkpoint, first: int, end: int, *, lead: bool) -> S
             architecture without a rule, ``engine_cut`` for a cut that the rule forbids.
         CheckpointError: ``tensor_missing`` or ``tensor_shape``.
     """
-    source = checkpoint.gguf
-    if source is None:
-        raise ConfigError(
-            f"llamacpp engine: expected a .gguf file, got {checkpoint.path}; use another engine, "
-            "or convert the checkpoint with llama.cpp's convert_hf_to_gguf.py",
-            reason="engine_checkpoint",
-        )
-    architecture = source.values.get("general.architecture")
-    rule = rule_of(str(architecture)[:_NAME_CHARS_MAX], source.values)
+    rule = read_rule(checkpoint)
+    source = _source(checkpoint)
     _check_tables(checkpoint, source, rule)
     refused = rule.range_refused(first, end)
     if refused is not None:
@@ -122,6 +115,29 @@ def read_slice(checkpoint: Checkpoint, first: int, end: int, *, lead: bool) -> S
         ends=_ends(source, rule) if lead else None,
         embed=source.tensors[EMBED],
     )
+
+
+def read_rule(checkpoint: Checkpoint) -> Rule:
+    """Return how a checkpoint can be cut.
+
+    Raises:
+        ConfigError: ``engine_checkpoint`` for what is no GGUF file, ``engine_family`` for an
+            architecture without a rule.
+    """
+    source = _source(checkpoint)
+    architecture = source.values.get("general.architecture")
+    return rule_of(str(architecture)[:_NAME_CHARS_MAX], source.values)
+
+
+def _source(checkpoint: Checkpoint) -> GgufSource:
+    source = checkpoint.gguf
+    if source is None:
+        raise ConfigError(
+            f"llamacpp engine: expected a .gguf file, got {checkpoint.path}; use another engine, "
+            "or convert the checkpoint with llama.cpp's convert_hf_to_gguf.py",
+            reason="engine_checkpoint",
+        )
+    return source
 
 
 def _ends(source: GgufSource, rule: Rule) -> Ends:

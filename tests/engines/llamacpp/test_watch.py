@@ -1,0 +1,86 @@
+"""Nodes that are wanted are named each time; the others are known by their address.
+
+A fake library says the names; that llama.cpp's own graphs are watched rightly is shown by every
+comparison of rows beside this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
+from stagelink_llamacpp.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WANTED = b"l_out-3"
+
+
+class _Graph:
+    """A library whose nodes are addresses with names; it counts how often a name is read."""
+
+    def __init__(self, names: dict[int, bytes]) -> None:
+        self.names, self.read = names, 0
+        kind = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+        self.api = SimpleNamespace(ggml_backend_sched_eval_callback=kind)
+
+    def get_name(self, node: int) -> bytes:
+        self.read += 1
+        return self.names[node]
+
+    def compute(self, callback: Callable[[int, bool, None], bool]) -> None:
+        """Ask about every node as llama.cpp does, and say of the wanted ones that they are done."""
+        for node in self.names:
+            if callback(node, True, None):
+                callback(node, False, None)
+
+
+def _watch(graph: Any, taken: list[int]) -> Watch:
+    def take(node: int, name: bytes) -> bool:
+        assert name == _WANTED
+        taken.append(node)
+        return True
+
+    return Watch(graph, frozenset((_WANTED,)), take)
+
+
+def test_a_wanted_node_is_taken_in_every_call_and_the_others_are_named_once() -> None:
+    graph, taken = _Graph({16: b"norm", 32: _WANTED, 48: b"result"}), []
+    watch = _watch(graph, taken)
+    assert not watch.expect((1, 1))
+    graph.compute(watch.callback)
+    first = graph.read
+    assert watch.expect((1, 1))
+    graph.compute(watch.callback)
+    assert taken == [32, 32]
+    # Asked for, and computed: only the wanted node's name is read again.
+    assert graph.read == first + 2
+
+
+def test_another_shape_reads_every_name_again() -> None:
+    graph, taken = _Graph({16: b"norm", 32: _WANTED}), []
+    watch = _watch(graph, taken)
+    watch.expect((1, 1))
+    graph.compute(watch.callback)
+    graph.names = {16: _WANTED, 32: b"norm"}
+    assert not watch.expect((2, 1))
+    graph.compute(watch.callback)
+    assert taken == [32, 16]
+
+
+def test_a_graph_that_moved_unannounced_gives_nothing_rather_than_another_node() -> None:
+    graph, taken = _Graph({16: b"norm", 32: _WANTED}), []
+    watch = _watch(graph, taken)
+    watch.expect((1, 1))
+    graph.compute(watch.callback)
+    graph.names = {16: _WANTED, 32: b"norm"}
+    graph.compute(watch.callback)
+    assert taken == [32]
+    watch.forget()
+    graph.compute(watch.callback)
+    assert taken == [32, 16]
