@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.exactness.engine_grid import Tiny
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
@@ -82,3 +83,9 @@ def greedy() -> list[dict[str, Any]]:
     path = Path(__file__).parents[1] / "data" / "smollm2_greedy.json"
     prompts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["prompts"]
     return prompts
+
+
+@pytest.fixture(scope="session")
+def families(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Tiny checkpoints of the families that transformers makes."""
+    return Tiny(tmp_path_factory.mktemp("families"))

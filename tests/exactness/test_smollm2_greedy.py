@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conftest import Model
-
     from stagelink_conformance.pipeline import Pipeline
 
 # Two float32 implementations differ by at most 1e-4 in a logit (docs/exactness.md), so a choice is

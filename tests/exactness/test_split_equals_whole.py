@@ -14,7 +14,6 @@ from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
     from conftest import Model
-
     from stagelink_conformance.scripts import Script
 
 CHUNKS = (1, 7, 64, 100)

@@ -1,0 +1,73 @@
+"""The torch engine's own code against the library's modules, family by family.
+
+Bit for bit where the operations are the same; else close, over 200 positions past every window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.exactness.engine_grid import (
+    CHUNKINGS,
+    NAMES,
+    in_chunks,
+    open_stages,
+    play_and_close,
+    script_of,
+)
+
+from stagelink_conformance.scripts import random_ids
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from tests.exactness.engine_grid import Tiny
+
+    Logits = npt.NDArray[np.float32]
+
+pytest.importorskip("transformers", reason="the other side of the comparison")
+
+SAME_OPERATIONS = ("llama", "llama3", "qwen2", "qwen3")
+OTHER_OPERATIONS = tuple(name for name in NAMES if name not in SAME_OPERATIONS)
+LARGEST_DIFFERENCE = 1e-4
+LARGEST_DIVERGENCE = 1e-6
+# A prompt that passes the windows, a chunk that is no multiple of a block, and single rows.
+CHUNKS = (128, 49, *(1,) * 23)
+
+
+def _logits(families: Tiny, engine: str, family: str) -> Logits:
+    script = in_chunks(random_ids(7, sum(CHUNKS), 255), CHUNKS)
+    outcomes = play_and_close(open_stages(engine, families(family)).whole(), script)
+    return np.concatenate([one.logits for one in outcomes])
+
+
+def _divergence(got: Logits, expected: Logits) -> float:
+    """Return the largest KL divergence of a position, in float64 (float32 sums hide it)."""
+    logs = []
+    for one in (expected, got):
+        wide = one.astype(np.float64)
+        wide -= wide.max(axis=1, keepdims=True)
+        logs.append(wide - np.log(np.exp(wide).sum(axis=1, keepdims=True)))
+    divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=1)
+    return float(np.abs(divergence).max())
+
+
+@pytest.mark.parametrize("chunking", ["ragged", "prompt_then_rows"])
+@pytest.mark.parametrize("family", SAME_OPERATIONS)
+def test_the_same_operations_have_the_same_bits(families: Tiny, family: str, chunking: str) -> None:
+    folder = families(family)
+    script = script_of(chunking)
+    own = play_and_close(open_stages("torch", folder).whole(), script)
+    library = play_and_close(open_stages("transformers", folder).whole(), script)
+    assert all(one.same_bits(other) for one, other in zip(own, library, strict=True))
+    assert len(own) == len(CHUNKINGS[chunking])
+
+
+@pytest.mark.parametrize("family", OTHER_OPERATIONS)
+def test_other_operations_agree_closely_past_every_window(families: Tiny, family: str) -> None:
+    own, library = (_logits(families, engine, family) for engine in ("torch", "transformers"))
+    assert own.shape == (sum(CHUNKS), 256)
+    assert float(np.abs(own - library).max()) <= LARGEST_DIFFERENCE
+    assert _divergence(own, library) <= LARGEST_DIVERGENCE
+    assert (own.argmax(axis=1) == library.argmax(axis=1)).all()
