@@ -115,6 +115,11 @@ class Context:
         api = library.api
         self.width = int(api.llama_model_n_embd(self._model))
         self.vocab = int(api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model)))
+        # A recurrent state has gone on when a call has failed to say where its rows are.
+        model = self._model
+        self._can_repeat = not (
+            api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model)
+        )
         self._batch = _Batch(library, shape.rows, nodes.positions_per_row)
 
     @property
@@ -135,6 +140,8 @@ class Context:
         """
         self._target, self._wanted = out.ctypes.data, out.nbytes
         watch = self._watch
+        if watch is not None and not self._can_repeat:
+            watch.forget()
         knew = watch is not None and watch.expect((len(rows), len(firsts)))
         self._decode(rows, firsts)
         if watch is not None and knew and not self._got:
