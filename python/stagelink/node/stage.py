@@ -175,6 +175,13 @@ def prepare(
     engine = find_engine(config.engine_of(rank))(
         checkpoint, family, first, end, lead=rank == 0, settings=settings
     )
+    described = engine.describe()
+    if settings.batch_invariant and not described.batch_invariant:
+        raise ConfigError(
+            f"--batch-invariant: engine {config.engine_of(rank)!r} ({described.backend}) does not "
+            "promise it here; leave the flag out, or use another engine",
+            reason="batch_invariant",
+        )
     return Stage(
         rank=rank,
         ranges=ranges,
@@ -182,7 +189,7 @@ def prepare(
         family=family,
         settings=settings,
         engine=engine,
-        described=engine.describe(),
+        described=described,
         fingerprint=_fingerprint(checkpoint, settings, ranges),
     )
 
