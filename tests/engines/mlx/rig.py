@@ -44,6 +44,16 @@ FAMILIES = (
     "qwen3_next",
     "qwen3_5_moe",
 )
+# MLX's CPU build multiplies experts in float32 only.
+WITH_EXPERTS = (
+    "mixtral",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "qwen3_next",
+    "qwen3_5_moe",
+)
 WITH_RECURRENCE = ("qwen3_5_text", "qwen3_next", "qwen3_5_moe")
 CUTS = ([4], [1, 2, 6], [3, 7])
 # Ninety-six rows pass the tiny models' window of 16 several times.

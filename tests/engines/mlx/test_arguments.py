@@ -129,6 +129,15 @@ def test_a_setting_that_is_not_served_is_refused(
     assert caught.value.reason == reason
 
 
+def test_experts_in_bfloat16_are_refused_on_a_cpu(tiny: Callable[..., Path]) -> None:
+    checkpoint = open_checkpoint(tiny("mixtral"))
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    limits = EngineSettings(context=64, dtype="bfloat16", device="cpu")
+    with pytest.raises(ConfigError) as caught:
+        MlxEngine(checkpoint, family, 0, 4, lead=True, settings=limits)
+    assert caught.value.reason == "engine_dtype"
+
+
 @pytest.mark.parametrize("kind", SCALINGS)
 def test_a_scaled_rope_turns_as_that_of_transformers(kind: str) -> None:
     torch = pytest.importorskip("torch", reason="compared with transformers")

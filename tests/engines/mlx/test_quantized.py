@@ -59,6 +59,13 @@ def test_a_quantized_split_has_the_bits_of_the_whole(
     assert_same_bits(make_pipeline(quantized(name), [1, 2, 6]).play(script), expected)
 
 
+def test_quantized_experts_are_computed_in_bfloat16_too(quantized: Callable[..., Path]) -> None:
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    folder = quantized("qwen3_moe")
+    expected = make_pipeline(folder, dtype="bfloat16").play(script)
+    assert_same_bits(make_pipeline(folder, [3, 7], dtype="bfloat16").play(script), expected)
+
+
 @pytest.mark.parametrize(("name", "bits"), [*((name, 4) for name in FEW), ("llama", 8)])
 def test_quantized_logits_are_those_of_the_torch_engine_on_floats(
     quantized: Callable[..., Path], name: str, bits: int

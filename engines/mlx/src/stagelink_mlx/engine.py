@@ -90,6 +90,10 @@ class MlxEngine:
         self._layers: LayerRange | None
         with mx.stream(self._backend.device):
             self._layers = LayerRange(checkpoint, family, first, end, lead=lead, dtype=self._dtype)
+        on_cpu = self._backend.name == "mlx-cpu"
+        if on_cpu and settings.dtype != "float32" and self._layers.has_float_experts:
+            wanted = "dtype float32 for experts on a CPU, where MLX multiplies them in no other"
+            raise _unfit("engine_dtype", wanted, settings.dtype)
         self._weight_bytes = self._layers.held_bytes
 
     def describe(self) -> EngineDescription:

@@ -28,6 +28,8 @@ __all__ = ["LayerRange"]
 
 # A layer of mlx_lm whose RoPE was taken out, because this layer has none (smollm3).
 _NO_ROPE = "NoPE"
+# One matrix an expert, not quantized.
+_FLOAT_EXPERTS = "SwitchLinear"
 
 
 class LayerRange:
@@ -73,6 +75,12 @@ class LayerRange:
         self.held_bytes = sum(self._check(at, names) for at, names in self._parts())
         if self._recipe.scaled_embedding:
             self._scale = mx.array(family.width**0.5, dtype)
+
+    @property
+    def has_float_experts(self) -> bool:
+        """Whether experts of an own layer are held as floats: MLX multiplies them by ``gather_mm``."""
+        modules = (one for layer in self._layers for one in layer.modules())
+        return any(type(one).__name__ == _FLOAT_EXPERTS for one in modules)
 
     def load(self, progress: Callable[[list[str]], None]) -> None:
         """Read the own tensors, a layer at a time; ``progress(names)`` after each."""
