@@ -1,0 +1,79 @@
+"""What `stagelink inspect` says of a model; the engines are not asked here, for that is slow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from stagelink.cli import inspect
+from stagelink.cli.inspect_text import engines_text
+from stagelink_numpy.tiny import make_tiny
+
+ANSWERS = {"numpy": None, "other": "other engine: expected something else"}
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch, capsys):
+    """Run the command on a tiny model whose config is changed first."""
+    monkeypatch.setattr("stagelink.node.asked_engines.ask_engines", lambda *_: ANSWERS)
+
+    def run(*, as_json=False, change=None, stages=2):
+        folder = make_tiny(tmp_path / "tiny", "qwen3")
+        if change is not None:
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(config | change))
+        arguments = argparse.Namespace(
+            model=str(folder), stages=stages, layers=None, json=as_json, no_cache=False
+        )
+        assert inspect.run(arguments) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_json_has_every_layer_with_its_bytes_and_state(told):
+    facts = json.loads(told(as_json=True))
+    assert [one["layer"] for one in facts["layer_table"]] == list(range(8))
+    assert all(one["kind"] == "full" for one in facts["layer_table"])
+    per_position = 2 * facts["kv_heads"] * facts["head_width"] * 2
+    assert all(one["state_bytes_per_position"] == per_position for one in facts["layer_table"])
+    assert facts["allowed_cuts"] == list(range(1, 8))
+    assert (facts["row_factor"], facts["needs_token_ids"]) == (1, False)
+    assert facts["engines"] == ANSWERS
+    layers = sum(one["bytes_stored"] for one in facts["layer_table"])
+    assert 0 < layers < facts["bytes_stored"]
+    assert sum(one["bytes_stored"] for one in facts["stages"]) == facts["bytes_stored"]
+
+
+def test_text_says_layers_cuts_stages_and_who_says_no(told):
+    text = told()
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines() if line[0] != " ")
+    assert lines["cuts"] == "before any layer of 1-7"
+    assert lines["engines"] == "numpy"
+    assert "not other: other engine: expected something else" in text
+    assert "  full         0-8: " in text
+    assert "layers 4-8" in text
+
+
+def test_a_cut_that_the_model_forbids_is_said_where_it_would_be(told):
+    kinds = ["sliding_attention", "full_attention"] * 4
+    change = {
+        "model_type": "gemma4_text",
+        "architectures": ["Gemma4ForCausalLM"],
+        "num_kv_shared_layers": 4,
+        "layer_types": kinds,
+    }
+    facts = json.loads(told(as_json=True, change=change))
+    assert facts["allowed_cuts"] == [1, 2]
+    assert facts["needs_token_ids"] is True
+    assert "layer 4 reads the keys and values of layer 2" in facts["stages"][1]["cut_refused"]
+    text = told(change=change)
+    assert "not allowed: layer 4 reads" in text
+    assert "before layer 1, 2" in text
+    assert "and token ids" in text
+
+
+def test_a_model_that_nobody_can_run_says_so():
+    assert engines_text({"one": "no", "two": "never"}).startswith("engines        none that is")
