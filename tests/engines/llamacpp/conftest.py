@@ -30,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_trials() -> Iterator[None]:
+    # A process for every slice of every test; test_hostile_files.py has the trials.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STAGELINK_LLAMACPP_TRIAL", "off")
+        yield
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """Return the path of SmolLM2-135M-Instruct Q4_1."""

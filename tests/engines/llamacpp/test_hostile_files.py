@@ -1,0 +1,146 @@
+"""GGUF files from a stranger: an error line or a model that runs, never a dead launcher or a hang.
+
+The mutants are opened, sliced, loaded and run in a process of their own, which must end by itself:
+it is the launcher whose only stage is its own.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
+from tests.engines.llamacpp.mutants import mutated, run
+from tests.engines.llamacpp.tiny_gguf import make_gguf
+
+from stagelink.checkpoint.gguf_source import read_source
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import CheckpointError, EngineSettings, read_family
+from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp.context import Nodes
+from stagelink_llamacpp.trial import tried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("llama", "qwen3moe", "gemma3", "qwen35", "deepseek2", "gpt-oss", "phi3", "granite")
+_FILE_SECONDS = 10
+_TOKENIZER = b"tokenizer.ggml.model"
+
+
+@pytest.fixture
+def _trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGELINK_LLAMACPP_TRIAL", "on")
+    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+
+
+def _write_mutants(folder: Path, seeds: Iterable[int]) -> Path:
+    """Write a file for each seed; half of them have all their faults before the tokenizer."""
+    sources = []
+    for name in NAMES:
+        path = make_gguf(folder, name, kind="Q8_0")
+        data = path.read_bytes()
+        head = min(one.offset for one in read_source(path).tensors.values())
+        sources.append((data, (head, data.index(_TOKENIZER))))
+    mutants = folder / "mutants"
+    mutants.mkdir()
+    for seed in seeds:
+        data, heads = sources[seed % len(sources)]
+        mutant = mutated(data, heads[seed // len(sources) % 2], seed)
+        (mutants / f"{seed:04d}-{NAMES[seed % len(NAMES)]}.gguf").write_bytes(mutant)
+    return mutants
+
+
+def _outcomes(mutants: Path, folder: Path) -> collections.Counter[str]:
+    """Let a launcher take every file; return how often each outcome came."""
+    files = len(list(mutants.iterdir()))
+    environment = os.environ | {
+        "STAGELINK_CACHE": str(folder / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engines.llamacpp.mutants", str(mutants)],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        timeout=files * _FILE_SECONDS,
+    )
+    assert done.returncode == 0, f"{done.stdout[-200:]} {done.stderr[-2000:]}"
+    lines = done.stdout.splitlines()
+    assert len(lines) == files
+    return collections.Counter(line.split(" ", 1)[1] for line in lines)
+
+
+@pytest.mark.usefixtures("_trials")
+def test_mutated_files_give_an_error_line_or_a_model_that_runs(tmp_path: Path) -> None:
+    outcomes = _outcomes(_write_mutants(tmp_path, range(40)), tmp_path)
+    # The mutants must reach all the way: a check that refuses every file would show nothing.
+    assert outcomes["ran"] > 0
+    assert outcomes["header"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("_trials")
+def test_five_hundred_mutated_files_give_an_error_line_or_a_model_that_runs(tmp_path: Path) -> None:
+    outcomes = _outcomes(_write_mutants(tmp_path, range(1000, 1500)), tmp_path)
+    assert outcomes["ran"] > 5
+    assert outcomes["load"] > 0
+
+
+@pytest.mark.usefixtures("_trials")
+def test_a_file_that_makes_llama_cpp_abort_is_refused_and_the_process_lives(
+    tmp_path: Path,
+) -> None:
+    # llama.cpp asserts in the middle of a graph that this number is not negative.
+    path = make_gguf(tmp_path, "granite", attention__layer_norm_rms_epsilon=-1.0)
+    stage = _stage(path)
+    with pytest.raises(CheckpointError) as caught:
+        stage.load()
+    assert caught.value.reason == "native_abort"
+    assert "SIGABRT" in str(caught.value)
+    assert not list((tmp_path / "cache" / "slices").glob("*.gguf"))
+
+
+@pytest.mark.usefixtures("_trials")
+def test_a_stage_file_is_tried_once_and_again_only_for_another_llama_cpp(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, "llama")
+    stage = _stage(path)
+    stage.load()
+    stage.close()
+    slices = tmp_path / "cache" / "slices"
+    files = sorted(slices.glob("*.gguf"))
+    assert len(list(slices.glob("*.tried-*"))) == len(files)
+    calls: list[float] = []
+    for file in files:
+        # What is there now would not be run; nobody looks, since this one was tried.
+        file.write_bytes(b"not a GGUF file")
+        tried(file, Nodes("l_out-7"), _version(slices), lambda: calls.append(0.0))
+        with pytest.raises(CheckpointError):
+            tried(file, Nodes("l_out-7"), "another", lambda: calls.append(0.0))
+
+
+@pytest.mark.usefixtures("_trials")
+def test_an_untouched_file_runs(tmp_path: Path) -> None:
+    assert run(make_gguf(tmp_path, "qwen35", kind="Q8_0")) == "ran"
+
+
+def _version(slices: Path) -> str:
+    return next(slices.glob("*.tried-*")).name.rpartition("-")[2]
+
+
+def _stage(path: Path) -> LlamaCppEngine:
+    checkpoint = open_checkpoint(path)
+    family = read_family(checkpoint.config)
+    settings = EngineSettings(context=32, rows_max=16, chunk_rows=8, streams_max=1, threads=1)
+    return LlamaCppEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)
