@@ -7,20 +7,22 @@ tensor each, and quantized weights with their scales become one tensor that read
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 
 from stagelink.checkpoint.affine import Affine, asked
+from stagelink.checkpoint.limits import EXPERTS_MAX
 from stagelink.checkpoint.opened import TensorInfo
 from stagelink.checkpoint.packed_floats import MXFP4_GROUP, BlockFp8, Mxfp4
 from stagelink.checkpoint.refusal import refuse, shown
+from stagelink.checkpoint.safetensors_file import Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from stagelink.checkpoint.safetensors_file import Form, Placed, SafetensorsReader
+    from stagelink.checkpoint.safetensors_file import Form, SafetensorsReader
 
 # How older files of composite models, and MLX, call what transformers 5 calls otherwise.
 _ALIASES: Final = {
@@ -108,10 +110,10 @@ def logical_forms(
             config["text_config"] = {k: v for k, v in inner.items() if k not in _KEYS}
     forms |= _mlx_layout(model_type, named)
     forms |= {name: one for name, one in named.items() if name not in forms}
-    forms = {_usual(name): one for name, one in forms.items()}
+    forms = _once(((_usual(name), one) for name, one in forms.items()), where)
     if model_type in _EXPERTS:
-        forms = _single_experts(forms)
-    return dict(config), {name: _renamed(one, name) for name, one in forms.items()}
+        forms = _once(_single_experts(forms), where)
+    return dict(config), forms
 
 
 def _quantized(settings: object, named: dict[str, Placed], where: Path) -> dict[str, Form]:
@@ -212,21 +214,45 @@ def _mlx_layout(model_type: object, named: dict[str, Placed]) -> dict[str, Form]
     return found
 
 
-def _single_experts(forms: dict[str, Form]) -> dict[str, Form]:
-    found: dict[str, Form] = {}
+def _single_experts(forms: dict[str, Form]) -> list[tuple[str, Form]]:
+    """Return all tensors with each stack of experts as one tensor an expert and part."""
+    found: list[tuple[str, Form]] = []
     for name, one in forms.items():
         stack = next((end for end in _STACKS if name.endswith(end)), None)
-        if stack is None or len(one.info.shape) != 3 or not hasattr(one, "inner"):
-            found[name] = one
+        parts = _STACKS[stack] if stack is not None else ()
+        if stack is None or not _is_stack(one, len(parts)):
+            # What is no stack keeps its name, and no family has a name for it.
+            found.append((name, one))
             continue
         at = name.removesuffix(stack) + stack[: stack.index(".", 1)] + ".experts."
-        parts = _STACKS[stack]
         for expert in range(one.info.shape[0]):
             whole = one.inner(expert, name)
             rows = whole.info.shape[0] // len(parts)
-            for number, part in enumerate(parts):
-                own = whole.part((number * rows, (number + 1) * rows))
-                found[f"{at}{expert}.{part}.weight"] = own
+            found += [
+                (
+                    f"{at}{expert}.{part}.weight",
+                    whole.part((number * rows, (number + 1) * rows)),
+                )
+                for number, part in enumerate(parts)
+            ]
+    return found
+
+
+def _is_stack(one: Form, parts: int) -> TypeGuard[Placed | Affine]:
+    shape = one.info.shape
+    right = len(shape) == 3 and shape[0] <= EXPERTS_MAX and shape[1] % parts == 0
+    return right and isinstance(one, Placed | Affine)
+
+
+def _once(pairs: Iterable[tuple[str, Form]], where: Path) -> dict[str, Form]:
+    """Return a table in which every name stands once, each tensor under its own."""
+    found: dict[str, Form] = {}
+    for name, one in pairs:
+        if name in found:
+            expected, got = f"{shown(name)} once", "two that come to be called so"
+            advice = "fetch or export the checkpoint again"
+            raise refuse("tensor_duplicate", where, expected=expected, got=got, advice=advice)
+        found[name] = _renamed(one, name)
     return found
 
 

@@ -11,6 +11,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from stagelink.checkpoint.limits import EXPERTS_MAX
 from stagelink.checkpoint.refusal import refuse, shown
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from stagelink.checkpoint.gguf_walk import GgufTensor
     from stagelink.checkpoint.weight_file import WeightFile
+    from stagelink.errors import CheckpointError
 
 ROPE_FACTORS: Final = "rope_freqs.weight"
 
@@ -172,15 +174,16 @@ def _own_names(
             return [(f"{at}{rules.layer[stem]}.{kind}", 0, tensor.shape)]
         if stem in rules.experts and kind == "weight" and len(tensor.shape) == 3:
             experts, rows, _ = tensor.shape
+            if experts > EXPERTS_MAX:
+                raise _refused(where, f"at most {EXPERTS_MAX} experts", f"{experts} of {name}")
             own = f"{at}{rules.experts[stem]}.weight"
             return [(own.format(one), one * rows, tensor.shape[1:]) for one in range(experts)]
-    raise refuse(
-        "tensor_unknown",
-        where,
-        expected="only tensors that the architecture has",
-        got=shown(name),
-        advice="use a checkpoint of a supported family, without adapters or extra heads",
-    )
+    raise _refused(where, "only tensors that the architecture has", shown(name))
+
+
+def _refused(where: Path, expected: str, got: str) -> CheckpointError:
+    advice = "use a checkpoint of a supported family, without adapters or extra heads"
+    return refuse("tensor_unknown", where, expected=expected, got=got, advice=advice)
 
 
 def _interleaved(name: str, heads: tuple[int, int]) -> int:

@@ -61,7 +61,8 @@ class BlockFp8:
         columns = np.repeat(scales, wide, axis=1)[:, :width]
         for n in range(first, end):
             begin, last = max(0, n * high - self.first), min(rows, (n + 1) * high - self.first)
-            out[begin:last] *= columns[n - first]
+            with np.errstate(all="ignore"):
+                out[begin:last] *= columns[n - first]
         return out
 
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
@@ -105,7 +106,9 @@ class Mxfp4:
             values[:, 0::2] = _FP4[blocks & 15]
             values[:, 1::2] = _FP4[blocks >> 4]
             shift = exponents.astype(np.int32) - _EXPONENT_BIAS
-            scaled = np.ldexp(values, shift).reshape(self.info.shape[2], self.info.shape[1])
+            with np.errstate(all="ignore"):
+                # A damaged exponent may be too large; that is a value like any other here.
+                scaled = np.ldexp(values, shift).reshape(self.info.shape[2], self.info.shape[1])
             out[n] = scaled.T
         return out
 

@@ -215,3 +215,19 @@ def test_mxfp4_experts_read_as_the_formula_says(tmp_path):
     for name, values in want.items():
         assert checkpoint.read(name).tobytes() == np.ascontiguousarray(values).tobytes(), name
         assert (checkpoint.read(name, rows=(1, 3)) == values[1:3]).all()
+
+
+def test_a_stack_beside_the_experts_it_holds_is_refused(tmp_path):
+    weights = weights_for(QWEN3_MOE)
+    twice = weights | stacked(weights)
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(write_folder(tmp_path, QWEN3_MOE, twice))
+    assert caught.value.reason == "tensor_duplicate"
+
+
+def test_a_stack_of_more_experts_than_any_model_has_is_not_taken_apart(tmp_path):
+    weights = weights_for(QWEN3_MOE)
+    weights["model.layers.0.mlp.experts.down_proj"] = np.zeros((5000, 1, 1), np.float32)
+    with pytest.raises(CheckpointError) as caught:
+        opened(write_folder(tmp_path, QWEN3_MOE, weights))
+    assert caught.value.reason == "tensor_unknown"
