@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from llamacpp_contenders import Contender
 
-# Prompt rows a stream of one stream and of four, and decode steps of both.
-SHAPES = ((1, 256, 32), (4, 64, 32))
+# Streams, rows of each one's prompt, and decode steps; the steps begin after prompts of DECODE_AT.
+SHAPES = ((1, 512, 32), (4, 256, 32))
 SMOKE_SHAPES = ((1, 32, 4), (4, 16, 4))
+DECODE_AT = 64
 Samples = dict[tuple[str, int, str], list[float]]
 
 
@@ -53,13 +54,16 @@ def measure(setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, .
         for repeat in range(repeats):
             order = list(contenders.items())[:: -1 if repeat % 2 else 1]
             for streams, rows, steps in shapes:
-                for contender, one in order:
-                    told = one.ask(Task(streams, rows, steps, seed=repeat))
-                    rates = {
-                        "prompt": told["prompt_rows_s"],
-                        "decode": streams * 1e3 / told["step_ms"],
-                    }
-                    for kind, rate in rates.items():
+                tasks = {
+                    "prompt": Task(streams, rows, 0, seed=repeat),
+                    "decode": Task(streams, min(rows, DECODE_AT), steps, seed=repeat),
+                }
+                for kind, task in tasks.items():
+                    for contender, one in order:
+                        told = one.ask(task)
+                        rate = told["prompt_rows_s"]
+                        if kind == "decode":
+                            rate = streams * 1e3 / told["step_ms"]
                         samples.setdefault((contender, streams, kind), []).append(rate)
     return samples
 
