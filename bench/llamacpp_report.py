@@ -91,7 +91,7 @@ def _verdict(word: str, own: float, other: float) -> str:
         fits = "RPC loses nothing"
     else:
         fits = f"{ours / theirs:.2f} of RPC's" + (" (above half)" if ours >= theirs / 2 else "")
-    return f"{word} loses {ours:.1%}, RPC {theirs:.1%}: {fits}"
+    return f"{word} lose {ours:.1%}, RPC {theirs:.1%}: {fits}"
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
