@@ -9,19 +9,18 @@ import contextlib
 import dataclasses
 import json
 import os
-import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
 from stagelink.cli import outcome, settings
+from stagelink.cli.hand_watch import HandWatch
 from stagelink.cli.interrupt import Interrupts
 from stagelink.cli.progress import ProgressLine
-from stagelink.config import CHUNK_ROWS_DEFAULT, SUITES, Job
+from stagelink.config import Job
 from stagelink.launch import life
 from stagelink.launch.folder import LaunchFolder
 from stagelink.launch.stage_process import ALIVE
-from stagelink.placement.ranges import format_ranges
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +50,7 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     from stagelink.node.stage import prepare
 
     job = Job(settings.model_config(arguments, world), settings.task(arguments))
-    watch = _HandWatch(job, link)
+    watch = HandWatch(job, link)
     note = settings.engine_note(arguments)
     if note is not None and not job.task.quiet:
         watch.note(note)
@@ -137,50 +136,6 @@ def _record(stage: Stage, folder: LaunchFolder) -> None:
     stage.engine = RecordingEngine(stage.engine, rows, states)
 
 
-class _HandWatch(ProgressLine):
-    """Says where a rank listens and what the others must be started with."""
-
-    def __init__(self, job: Job, link: LinkConfig) -> None:
-        super().__init__(quiet=job.task.quiet)
-        self._job = job
-        self._link = link
-
-    def listening(self, stage: Stage, address: str) -> None:
-        """Say it, unless quiet."""
-        if self._job.task.quiet:
-            return
-        first, end = stage.ranges[stage.rank]
-        place = f"rank {stage.rank} of {stage.world}, layers {first}-{end}, listening on {address}"
-        if stage.rank > 0:
-            self.note(f"{place}; joining rank 0 at {self._link.lead}")
-            return
-        self.note(f"{place}; waiting {self._link.join_seconds:g} s for the other ranks:")
-        for rank in range(1, stage.world):
-            self.note(
-                f"  stagelink node {shlex.quote(self._job.model.model)} --rank {rank} "
-                f"--world {stage.world} --lead {address}{_listen(address)} "
-                f"--key-file {shlex.quote(self._link.key_file)}{self._shared()}{self._seal()}"
-            )
-
-    def _shared(self) -> str:
-        """The flags that every rank must be given alike, where this one was given them."""
-        model = self._job.model
-        flags: dict[str, tuple[object, object]] = {
-            "--layers": (model.ranges and format_ranges(model.ranges), None),
-            "--context": (model.context, None),
-            "--chunk-rows": (model.chunk_rows, CHUNK_ROWS_DEFAULT),
-            "--streams-max": (model.streams_max, 1),
-            "--dtype": (model.dtype, "float32"),
-        }
-        given = {flag: value for flag, (value, usual) in flags.items() if value != usual}
-        return "".join(f" {flag} {value}" for flag, value in given.items())
-
-    def _seal(self) -> str:
-        """The flag that the others need too, if this rank is sealed."""
-        words = [word for word, suite in SUITES.items() if suite == self._link.suite]
-        return "".join(f" --seal {word}" for word in words)
-
-
 class _LaunchedWatch(ProgressLine):
     """Tells the launcher rank 0's address."""
 
@@ -196,9 +151,3 @@ class _LaunchedWatch(ProgressLine):
     def say(self, text: str) -> None:
         """Write one line to the launcher."""
         life.say(self._address_fd, text)
-
-
-def _listen(lead: str) -> str:
-    """A place for the other machine's own address; on this one alone none is needed."""
-    host, _ = settings.split_host(lead)
-    return "" if settings.is_loopback(host) else " --listen HOST:0"

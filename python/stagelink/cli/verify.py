@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import argparse
 
     from stagelink.config import ModelConfig
+    from stagelink.launch.folder import LaunchFolder
     from stagelink.node.reference_choice import ReferenceChoice
     from stagelink.verify.recording import Recording
 
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Verify a placement; 0 where every check holds, 1 where one does not."""
     life.end_on_terminate()
-    model = settings.model_config(arguments)
+    is_by_hand = arguments.rank is not None
+    link, world = settings.link_config(arguments) if is_by_hand else (None, None)
+    model = settings.model_config(arguments, world)
     model = dataclasses.replace(model, streams_max=max(STREAMS, model.streams_max))
     checks, limits = verify_facts.checks(arguments.checks), verify_facts.limit_flags(arguments)
     settings.waits(arguments)
     note = settings.engine_note(arguments)
     if note is not None and not arguments.quiet:
         print(note, file=sys.stderr, flush=True)
-    environment = settings.thread_environment(arguments.threads, model.world)
+    environment = settings.thread_environment(arguments.threads, 1 if is_by_hand else model.world)
     # The numeric library reads these when the next line imports it.
     os.environ.update(environment)
     from stagelink.cli.verify_inputs import wanted_of
@@ -60,8 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
     model = dataclasses.replace(model, ranges=choice.ranges)
     job = Job(model, Task(quiet=arguments.quiet), wanted)
     with launch_folder() as folder:
-        result = run_stages(folder, job, arguments, environment)
-        found = _recording(folder, result, choice, model)
+        if link is None:
+            result = run_stages(folder, job, arguments, environment)
+        else:
+            from stagelink.cli.verify_by_hand import run_by_hand
+
+            result = run_by_hand(folder, job, link)
+        found = _recording(folder, result, choice, model.world, is_by_hand=is_by_hand)
         receipt = _compared(
             arguments, found, choice, model=model, result=result, limits=limits, checks=checks
         )
@@ -76,19 +84,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _recording(
-    folder: Any, result: dict[str, Any], choice: ReferenceChoice, model: ModelConfig
-) -> Recording:
-    """Read what every stage wrote down."""
+    folder: LaunchFolder, result: dict[str, Any], choice: ReferenceChoice, world: int, *,
+    is_by_hand: bool,
+) -> Recording:  # fmt: skip
+    """Read what every stage wrote down; by hand it is only rank 0."""
     from stagelink.verify.recording import RowFormat, Script, read_recording
 
-    ranks = range(model.world)
+    ranks = range(2 if is_by_hand else world)
     return read_recording(
         Script.parse(result["script"]),
         RowFormat(**result["form"]),
         choice.family.vocab,
         logits=folder.logits_file,
         rows=[folder.rows_file(rank) for rank in ranks],
-        states=[folder.states_file(rank) for rank in ranks],
+        states=[folder.states_file(rank) for rank in (ranks[:1] if is_by_hand else ranks)],
+        is_partial=is_by_hand,
     )
 
 

@@ -66,7 +66,7 @@ def facts(
     return {
         "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "stagelink": version(),
-        "ring": "processes on one machine",
+        "ring": "ranks started by hand" if found.is_partial else "processes on one machine",
         "model": {
             "name": Path(model.model).name,
             "type": choice.family.model_type,

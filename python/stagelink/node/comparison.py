@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from stagelink.node.reference import convert_rows, pieces
+from stagelink.node.reference import convert_rows, only_returned, pieces
 from stagelink.verify.evidence import Boundary
 from stagelink.verify.figures import drift
 from stagelink.verify.scenario import REPLAYED
@@ -57,26 +57,54 @@ def replay(
         layers: Most layers in memory at once; ``None`` for a rank's.
     """
     rounds = {index: found.script.rounds[index] for index in found.script.only(REPLAYED)}
-    boundaries: list[Boundary] = []
-    chained: Indexed | None = None
-    for rank, (first, end) in enumerate(ranges):
-        given = [chained]
-        if rank > 0:
-            given.append(_handed_on(found, reference, rank - 1, rounds))
-        made = reference.through(pieces(first, end, layers), rounds, given)
-        chained, own = made[0], made[-1]
-        so_far, alone = (_drift(found, reference, rank, one) for one in (chained, own))
-        boundaries.append(Boundary(rank, engines[rank], end, chained=so_far, own=alone))
-    if chained is None:
-        raise AssertionError("a ring has at least one stage")
+    boundaries, chained = _stages(found, reference, ranges, engines, rounds=rounds, layers=layers)
+    handed = _handed_on(found, reference, len(boundaries) - 1, rounds)
+    if not found.is_partial:
+        handed = only_returned(rounds, handed, reference.form)
     with reference.range(0, 1) as loaded:
-        own_logits = loaded.head(rounds, _handed_on(found, reference, len(ranges) - 1, rounds))
-        logits = own_logits if whole else loaded.head(rounds, chained)
+        own_logits = loaded.head(handed)
+        logits = own_logits if whole else loaded.head(chained)
     if whole:
         with reference.range(0, reference.layers) as loaded:
-            logits = loaded.head(rounds, loaded.play(rounds, None))
+            made = loaded.play(rounds, None)
+            logits = loaded.head(only_returned(rounds, made, reference.form))
     boundaries.append(_head(found, engines[0], reference.layers, logits, own_logits))
     return Replayed(logits, boundaries)
+
+
+def _stages(
+    found: Recording, reference: Reference, ranges: Sequence[tuple[int, int]],
+    engines: Sequence[str], *, rounds: Mapping[int, Round], layers: int | None,
+) -> tuple[list[Boundary], Indexed]:  # fmt: skip
+    """Return every stage's boundary, and the reference's own rows that return to rank 0."""
+    boundaries: list[Boundary] = []
+    chained: Indexed | None = None
+    last = len(ranges) - 1
+    # Where only rank 0 wrote its rows down, all other ranks are seen as one.
+    groups = [(0, 0), (1, last)] if found.is_partial else [(rank, rank) for rank in range(last + 1)]
+    for number, (rank, last_rank) in enumerate(groups):
+        given = [chained]
+        if number > 0:
+            given.append(_handed_on(found, reference, number - 1, rounds))
+        held = ranges[rank : last_rank + 1]
+        parts = [part for first, end in held for part in pieces(first, end, layers)]
+        sets = reference.through(parts, rounds, given)
+        chained = sets[0]
+        if found.is_partial and number > 0:
+            sets = [only_returned(rounds, one, reference.form) for one in sets]
+        boundaries.append(
+            Boundary(
+                rank,
+                ", ".join(dict.fromkeys(engines[rank : last_rank + 1])),
+                held[-1][1],
+                chained=_drift(found, reference, number, sets[0]),
+                own=_drift(found, reference, number, sets[-1]),
+                last_rank=last_rank,
+            )
+        )
+    if chained is None:
+        raise AssertionError("a ring has at least one stage")
+    return boundaries, only_returned(rounds, chained, reference.form)
 
 
 def _handed_on(

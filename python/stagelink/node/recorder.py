@@ -23,10 +23,20 @@ if TYPE_CHECKING:
 class RecordingEngine:
     """Another engine, with the rows of every round and the digest of every state that ends."""
 
-    def __init__(self, engine: StageEngine, rows: Path, states: Path) -> None:
-        """Write into two new files of a private folder."""
+    def __init__(
+        self, engine: StageEngine, rows: Path, states: Path, *, returned: Path | None = None
+    ) -> None:
+        """Write into new files of a private folder.
+
+        Args:
+            engine: What computes.
+            rows: For the rows of every round.
+            states: For a line a stream that ends.
+            returned: For the rows that the head is given, where they are wanted too.
+        """
         self._engine = engine
         self._rows = rows.open("xb")
+        self._returned = None if returned is None else returned.open("xb")
         self._states = states.open("x", encoding="ascii")
 
     def describe(self) -> EngineDescription:
@@ -55,6 +65,8 @@ class RecordingEngine:
 
     def run_head(self, rows_in: np.ndarray, rows: int) -> np.ndarray:
         """Return the logits; whoever asked for them writes them down."""
+        if self._returned is not None:
+            self._returned.write(rows_in.data)
         return self._engine.run_head(rows_in, rows)
 
     def keep(self, stream: int, position: int) -> None:
@@ -74,6 +86,8 @@ class RecordingEngine:
         self._engine.close()
         self._rows.close()
         self._states.close()
+        if self._returned is not None:
+            self._returned.close()
 
     def _note_states(self, plan: PlanLike) -> None:
         """Digest the states that this plan ends; an engine need not be able to save one."""

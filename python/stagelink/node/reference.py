@@ -62,20 +62,17 @@ class LoadedRange:
             made[index] = out.copy()
         return made
 
-    def head(self, rounds: Mapping[int, Round], given: Indexed) -> dict[int, Floats]:
-        """Return the logits of the rows that return, by index of the round."""
+    def head(self, given: Indexed) -> dict[int, Floats]:
+        """Return the logits of rows that return, by index of the round."""
         made = {}
-        for index, one in rounds.items():
-            offsets = [offset for _, _, offset in returned_rows(one)]
-            if not offsets:
+        for index, rows in given.items():
+            count = rows.size // self.rows.size(1)
+            if not count:
                 continue
-            planes = given[index].reshape(
-                self.rows.planes, one.rows_total, self.rows.plane_row_bytes
-            )
-            taken = self.rows.incoming[0][: self.rows.size(len(offsets))]
-            taken[...] = planes[:, offsets].reshape(-1)
+            taken = self.rows.incoming[0][: rows.size]
+            taken[...] = rows
             with engine_errors(f"computing the head of reference round {index}"):
-                made[index] = np.array(self.engine.run_head(taken, len(offsets)), np.float32)
+                made[index] = np.array(self.engine.run_head(taken, count), np.float32)
         return made
 
 
@@ -163,6 +160,16 @@ def pieces(first: int, end: int, layers: int | None) -> list[tuple[int, int]]:
     """Cut a range into pieces of at most ``layers`` layers; ``None`` leaves it whole."""
     step = end - first if layers is None else layers
     return [(begin, min(begin + step, end)) for begin in range(first, end, step)]
+
+
+def only_returned(rounds: Mapping[int, Round], rows: Indexed, form: RowFormat) -> Indexed:
+    """Return those of a stage's rows that go back to rank 0, still plane-major."""
+    made = {}
+    for index, one in rounds.items():
+        offsets = [offset for _, _, offset in returned_rows(one)]
+        shape = form.planes, one.rows_total, form.row_bytes // form.planes
+        made[index] = rows[index].reshape(shape)[:, offsets].reshape(-1)
+    return made
 
 
 def convert_rows(rows: Bytes, form: RowFormat, to: RowFormat) -> Bytes:

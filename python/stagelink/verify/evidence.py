@@ -23,6 +23,7 @@ class Boundary:
         chained: Against the reference's own rows: everything that went wrong up to here.
         own: Against the reference given this stage's own input: what went wrong in it alone.
         is_head: The logits of rank 0's head, given the ring's last rows, instead of rows.
+        last_rank: The last of several stages that could only be seen together.
     """
 
     rank: int
@@ -31,13 +32,17 @@ class Boundary:
     chained: Drift | None
     own: Drift
     is_head: bool = False
+    last_rank: int | None = None
 
     @property
     def name(self) -> str:
         """What a person calls it."""
+        who = f"rank {self.rank}"
+        if self.last_rank not in (None, self.rank):
+            who = f"ranks {self.rank}-{self.last_rank}"
         if self.is_head:
-            return f"head (rank {self.rank}, {self.engine})"
-        return f"boundary {self.end} (after layer {self.end - 1}, rank {self.rank}, {self.engine})"
+            return f"head ({who}, {self.engine})"
+        return f"boundary {self.end} (after layer {self.end - 1}, {who}, {self.engine})"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -122,19 +122,26 @@ class Recording:
         script: The rounds.
         form: Format of a boundary row.
         logits: Float32 ``[returned rows, vocab]``, in the order of the rounds.
+        is_partial: Only rank 0 wrote its rows down: the second set holds the rows that came back to
+            it, of all other ranks together.
         states: By rank, the digests of streams as they ended: ``{stream: digest or None}``.
     """
 
     def __init__(
         self, script: Script, form: RowFormat, logits: Floats, rows: Sequence[Bytes],
-        states: Sequence[Mapping[int, str | None]] = (),
+        states: Sequence[Mapping[int, str | None]] = (), *, is_partial: bool = False,
     ) -> None:  # fmt: skip
-        """Take files that were checked for their sizes; see `read`."""
+        """Take files that were checked for their sizes; see `read_recording`."""
+        self.is_partial = is_partial
         self.script, self.form, self.logits = script, form, logits
         self.states = states
         self._rows = rows
-        sizes = [one.rows_total * form.row_bytes for one in script.rounds]
-        self._offsets = [0, *itertools.accumulate(sizes)]
+        all_rows = [one.rows_total for one in script.rounds]
+        self._counts = [len(returned_rows(one)) for one in script.rounds]
+        self._offsets = [
+            [0, *itertools.accumulate(form.row_bytes * count for count in counts)]
+            for counts in (all_rows, self._counts)
+        ]
         self._places: dict[int, dict[int, int]] = {}
         place = 0
         for one in script.rounds:
@@ -143,33 +150,25 @@ class Recording:
                 self._places.setdefault(stream, {})[position] = place
                 place += 1
 
-    @property
-    def world(self) -> int:
-        """Stages that recorded their rows."""
-        return len(self._rows)
-
     def places(self, stream: int) -> list[int]:
         """Return where a stream's logits lie, in order of position."""
         found = self._places.get(stream, {})
         return [found[position] for position in sorted(found)]
 
-    def at(self, stream: int, position: int) -> int | None:
-        """Return where the logits of one position lie."""
-        return self._places.get(stream, {}).get(position)
-
     def rows(self, rank: int, index: int) -> Bytes:
         """Return the rows that a stage made in one round, as bytes."""
-        return self._rows[rank][self._offsets[index] : self._offsets[index + 1]]
+        offsets = self._offsets[self.is_partial and rank > 0]
+        return self._rows[rank][offsets[index] : offsets[index + 1]]
 
     def returned(self, index: int) -> slice:
         """Return where the logits of one round lie."""
-        counts = [len(returned_rows(one)) for one in self.script.rounds[: index + 1]]
-        return slice(sum(counts[:-1]), sum(counts))
+        begin = sum(self._counts[:index])
+        return slice(begin, begin + self._counts[index])
 
 
 def read_recording(
     script: Script, form: RowFormat, vocab: int, *, logits: Path, rows: Sequence[Path],
-    states: Sequence[Path] = (),
+    states: Sequence[Path] = (), is_partial: bool = False,
 ) -> Recording:  # fmt: skip
     """Map the files of a launch; ``StagelinkError`` ``recording`` where a size is not the script's.
 
@@ -179,13 +178,18 @@ def read_recording(
         vocab: Logits of one row.
         logits: Float32, every returned row.
         rows: A file a rank, the rows of every round.
+        is_partial: See `Recording`.
         states: A file a rank, a line a stream that ended: id and digest, or ``-``.
     """
     returned = sum(len(returned_rows(one)) for one in script.rounds)
     total = sum(one.rows_total for one in script.rounds)
     mapped = _map(logits, 4 * returned * vocab).view("<f4").reshape(returned, vocab)
-    stages = [_map(path, total * form.row_bytes) for path in rows]
-    return Recording(script, form, mapped, stages, [_states(path) for path in states])
+    stages = [
+        _map(path, (returned if is_partial and rank > 0 else total) * form.row_bytes)
+        for rank, path in enumerate(rows)
+    ]
+    ends = [_states(path) for path in states]
+    return Recording(script, form, mapped, stages, ends, is_partial=is_partial)
 
 
 def _map(path: Path, size: int) -> Bytes:
