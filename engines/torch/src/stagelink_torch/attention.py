@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from stagelink_torch.kv import KvSlots
+from stagelink_torch.product import Matrix
 
 if TYPE_CHECKING:
     from stagelink_torch.layer import Batch, Piece, Setup, Weights
@@ -64,13 +65,8 @@ class Attention:
         self._shape, self._setup = shape, setup
         self._rope, self._norms = rope, norms
         names = [f"self_attn.{part}_proj" for part in ("q", "k", "v")]
-        self._qkv = weights.read(*[name + ".weight" for name in names])
-        self._qkv_bias = None
-        if weights.has(names[0] + ".bias"):
-            self._qkv_bias = weights.read(*[name + ".bias" for name in names])
-        self._out = weights.read("self_attn.o_proj.weight")
-        bias = "self_attn.o_proj.bias"
-        self._out_bias = weights.read(bias) if weights.has(bias) else None
+        self._qkv = _read_matrix(weights, setup, *names)
+        self._out = _read_matrix(weights, setup, "self_attn.o_proj")
         self._attend = Attend(shape, setup, sinks)
 
     def make_slots(self) -> KvSlots:
@@ -80,8 +76,7 @@ class Attention:
     def __call__(self, rows: torch.Tensor, batch: Batch, slots: KvSlots) -> torch.Tensor:
         """Return the change ``[rows, width]`` and put the rows' keys and values into the slots."""
         shape = self._shape
-        heads = functional.linear(rows, self._qkv, self._qkv_bias)
-        heads = heads.view(len(rows), -1, shape.head_width)
+        heads = self._qkv(rows).view(len(rows), -1, shape.head_width)
         both = shape.heads + shape.kv_heads
         turned, values = heads[:, :both], heads[:, both:]
         if self._norms is not None:
@@ -91,7 +86,7 @@ class Attention:
             turned = self._rope.turn(turned, batch)
         slots.put(turned[:, shape.heads :], values, batch)
         attended = self._attend(turned[:, : shape.heads], batch, slots)
-        return functional.linear(attended, self._out, self._out_bias)
+        return self._out(attended)
 
 
 class Attend:
@@ -228,6 +223,14 @@ class Attend:
         if self._shape.window:
             mask &= seen > at - self._shape.window
         return mask[:, None, None]
+
+
+def _read_matrix(weights: Weights, setup: Setup, *names: str) -> Matrix:
+    """Read projections as one matrix, with their biases where the checkpoint has them."""
+    bias = None
+    if weights.has(names[0] + ".bias"):
+        bias = weights.read(*[name + ".bias" for name in names])
+    return Matrix(weights.read(*[name + ".weight" for name in names]), setup, bias)
 
 
 def _grouped(

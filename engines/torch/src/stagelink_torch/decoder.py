@@ -70,9 +70,9 @@ class DecoderLayer:
 class DenseFeedForward:
     """A ``GatedMlp`` in the place of a feed-forward block."""
 
-    def __init__(self, weights: Weights, activation: str = "silu") -> None:
+    def __init__(self, weights: Weights, setup: Setup, activation: str = "silu") -> None:
         """Read ``mlp.{gate,up,down}_proj``."""
-        self._mlp = GatedMlp(weights, "mlp.", activation)
+        self._mlp = GatedMlp(weights, "mlp.", setup, activation)
 
     def __call__(self, rows: torch.Tensor, used: int) -> torch.Tensor:  # noqa: ARG002
         """Return the change; padding is computed like any row."""
@@ -127,4 +127,4 @@ def plain_layer(
         norms=(norm("self_attn.q_norm"), norm("self_attn.k_norm")) if head_norms else None,
     )
     norms = norm("input_layernorm"), norm("post_attention_layernorm")
-    return DecoderLayer(norms, attention, feed_forward or DenseFeedForward(weights))
+    return DecoderLayer(norms, attention, feed_forward or DenseFeedForward(weights, setup))

@@ -39,12 +39,12 @@ def latent_layer(
         for name in ("input_layernorm", "post_attention_layernorm")
     )
     if not weights.has("mlp.gate.weight"):
-        return DecoderLayer((before, after), attention, DenseFeedForward(weights))
+        return DecoderLayer((before, after), attention, DenseFeedForward(weights, setup))
     router = make_router(config, weights)
     experts = read_experts(weights, "mlp.experts.", config["n_routed_experts"], setup)
     shared = None
     if config.get("n_shared_experts"):
-        shared = GatedMlp(weights, "mlp.shared_experts.")
+        shared = GatedMlp(weights, "mlp.shared_experts.", setup)
     mixed = RoutedFeedForward(router, experts, shared)
     return DecoderLayer((before, after), attention, mixed)
 

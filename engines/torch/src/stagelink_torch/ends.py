@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from stagelink_torch.norm import RmsNorm
+from stagelink_torch.product import Matrix
 
 if TYPE_CHECKING:
     from stagelink.engine import Family
@@ -47,7 +48,7 @@ class ModelEnds:
         self._embed = weights.read(family.embed_name)
         norm = weights.read(f"{family.prefix}norm.weight")
         self._norm = RmsNorm(norm, family.norm_epsilon, shifted=shifted, wide=wide)
-        self._head = self._embed if family.tied else weights.read(HEAD)
+        self._head = Matrix(self._embed if family.tied else weights.read(HEAD), setup)
         self._scale = None
         if scale is not None:
             self._scale = torch.tensor(scale, dtype=setup.dtype, device=setup.device)
@@ -68,7 +69,7 @@ class ModelEnds:
 
     def logits(self, normed: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, vocab]`` of rows after the final norm."""
-        logits = functional.linear(normed, self._head)
+        logits = self._head(normed)
         return logits if self._cap is None else torch.tanh(logits / self._cap) * self._cap
 
 

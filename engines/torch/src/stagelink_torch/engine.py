@@ -19,6 +19,7 @@ from stagelink_torch.invariance import invariant_setup
 from stagelink_torch.layer import Batch, Piece
 from stagelink_torch.machine import device_name, dtype_name, libraries, make_setup
 from stagelink_torch.model import Model
+from stagelink_torch.product import ReadAhead
 from stagelink_torch.refusal import refuse
 from stagelink_torch.rounds import check_round
 from stagelink_torch.saved_state import StateFormat, encode_state, parse_state
@@ -136,10 +137,23 @@ class TorchEngine:
                 loaded.model.clear(slot)
                 batch = Batch.of([Piece(slot, 0, 0, count)], self._setup)
                 loaded.runner.run(self._new_rows(batch.rows), batch)
+            self._choose_read_ahead(loaded, slot)
             loaded.model.clear(slot)
             if self._lead:
                 loaded.model.head(self._new_rows(1))
         streams.close(_WARM_STREAM)
+
+    def _choose_read_ahead(self, loaded: _Loaded, slot: int) -> None:
+        """Time single rows with and without, where there is a choice."""
+        setup = self._setup
+        if setup.device.type != "cpu" or setup.dtype != torch.float32 or setup.invariant:
+            return
+
+        def step() -> None:
+            loaded.model.clear(slot)
+            loaded.model.run(self._new_rows(1), Batch.of([Piece(slot, 0, 0, 1)], setup))
+
+        ReadAhead.of(setup).choose(step)
 
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""

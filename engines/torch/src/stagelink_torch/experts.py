@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn import functional
 
+from stagelink_torch.product import Matrix
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,7 +71,9 @@ class Experts:
             gate: Turns ``[rows, 2 * inner]`` into ``[rows, inner]``; SwiGLU where it is not given.
             biases: Of ``gate_up`` ``[experts, 2 * inner]`` and of ``down`` ``[experts, width]``.
         """
-        self._gate_up, self._down, self._biases = gate_up, down, biases
+        bias_in, bias_out = (None, None) if biases is None else biases
+        self._gate_up = _matrices(gate_up, bias_in, setup)
+        self._down = _matrices(down, bias_out, setup)
         self._gate = gate or swiglu
         self._step = setup.row_step
 
@@ -94,10 +98,7 @@ class Experts:
         short = -count % self._step
         if short:
             rows = torch.cat((rows, rows.new_zeros(short, rows.shape[1])))
-        bias = (None, None) if self._biases is None else (one[expert] for one in self._biases)
-        bias_in, bias_out = bias
-        inner = self._gate(functional.linear(rows, self._gate_up[expert], bias_in))
-        return functional.linear(inner, self._down[expert], bias_out)[:count]
+        return self._down[expert](self._gate(self._gate_up[expert](rows)))[:count]
 
 
 class RoutedFeedForward:
@@ -148,6 +149,12 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     """Return ``silu(gate) * up``; Shazeer 2020, "GLU Variants Improve Transformer"."""
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.silu(gate).mul_(up)
+
+
+def _matrices(stacked: torch.Tensor, bias: torch.Tensor | None, setup: Setup) -> list[Matrix]:
+    """Return each expert's matrix: a view of the stacked weights."""
+    biases = [None] * len(stacked) if bias is None else list(bias)
+    return [Matrix(one, setup, other) for one, other in zip(stacked, biases, strict=True)]
 
 
 def _members(chosen: torch.Tensor) -> list[tuple[int, torch.Tensor, torch.Tensor]]:

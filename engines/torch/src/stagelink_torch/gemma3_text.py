@@ -54,7 +54,7 @@ class Gemma3Layer:
             rope=Rope(config["rope_parameters"][kind], shape.head_width, limit, setup),
             norms=(norm("self_attn.q_norm"), norm("self_attn.k_norm")),
         )
-        self._mlp = GatedMlp(weights, "mlp.", config["hidden_activation"])
+        self._mlp = GatedMlp(weights, "mlp.", setup, config["hidden_activation"])
         self._norms = [norm(name) for name in _NORMS]
 
     def make_slots(self) -> KvSlots:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from torch.nn import functional
 
 from stagelink.engine import ConfigError
+from stagelink_torch.product import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-    from stagelink_torch.layer import Weights
+    from stagelink_torch.layer import Setup, Weights
 
     Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -24,16 +25,19 @@ if TYPE_CHECKING:
 class GatedMlp:
     """``down(activation(gate(x)) * up(x))``; Shazeer 2020, "GLU Variants Improve Transformer"."""
 
-    def __init__(self, weights: Weights, prefix: str, activation: str = "silu") -> None:
+    def __init__(
+        self, weights: Weights, prefix: str, setup: Setup, activation: str = "silu"
+    ) -> None:
         """Read ``prefix + gate_proj, up_proj, down_proj``."""
         self._activate = activation_of(activation)
-        self._gate_up = weights.read(prefix + "gate_proj.weight", prefix + "up_proj.weight")
-        self._down = weights.read(prefix + "down_proj.weight")
+        gate_up = weights.read(prefix + "gate_proj.weight", prefix + "up_proj.weight")
+        self._gate_up = Matrix(gate_up, setup)
+        self._down = Matrix(weights.read(prefix + "down_proj.weight"), setup)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return ``[rows, width]`` in memory of its own."""
-        gate, up = functional.linear(rows, self._gate_up).chunk(2, dim=-1)
-        return functional.linear(self._activate(gate).mul_(up), self._down)
+        gate, up = self._gate_up(rows).chunk(2, dim=-1)
+        return self._down(self._activate(gate).mul_(up))
 
 
 def activation_of(name: str) -> Activation:

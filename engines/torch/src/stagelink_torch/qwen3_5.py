@@ -42,4 +42,4 @@ def read_head(family: Family, at: Callable[[str], Weights], setup: Setup) -> Mtp
 
 def _layer(family: Family, kind: str, weights: Weights, setup: Setup) -> Layer:
     """Return a layer of ``kind`` with a dense block."""
-    return hybrid_layer(family, kind, weights, setup, DenseFeedForward(weights))
+    return hybrid_layer(family, kind, weights, setup, DenseFeedForward(weights, setup))

@@ -44,7 +44,7 @@ def read_head(family: Family, at: Callable[[str], Weights], setup: Setup) -> Mtp
 def _layer(family: Family, kind: str, weights: Weights, setup: Setup) -> Layer:
     """Return a layer of ``kind``; one without a router in the checkpoint is dense."""
     if not weights.has("mlp.gate.weight"):
-        return hybrid_layer(family, kind, weights, setup, DenseFeedForward(weights))
+        return hybrid_layer(family, kind, weights, setup, DenseFeedForward(weights, setup))
     normed = bool(family.config["norm_topk_prob"])
     mixed = routed_and_shared(family.config, weights, setup, normed=normed)
     return hybrid_layer(family, kind, weights, setup, mixed)

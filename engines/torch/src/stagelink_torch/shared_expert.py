@@ -27,9 +27,9 @@ __all__ = ["SharedExpert", "routed_and_shared"]
 class SharedExpert:
     """``sigmoid(w . x) * expert(x)`` for every row."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, setup: Setup) -> None:
         """Read ``mlp.shared_expert.*`` and ``mlp.shared_expert_gate``."""
-        self._expert = GatedMlp(weights, "mlp.shared_expert.")
+        self._expert = GatedMlp(weights, "mlp.shared_expert.", setup)
         self._gate = weights.read("mlp.shared_expert_gate.weight")
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
@@ -44,4 +44,4 @@ def routed_and_shared(
     gate = weights.read("mlp.gate.weight")
     router = SoftmaxRouter(gate, config["num_experts_per_tok"], normed=normed)
     experts = read_experts(weights, "mlp.experts.", config["num_experts"], setup)
-    return RoutedFeedForward(router, experts, SharedExpert(weights))
+    return RoutedFeedForward(router, experts, SharedExpert(weights, setup))
