@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 from stagelink.checkpoint.gguf_source import GgufSource, read_source
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head
-from stagelink_llamacpp.rules import HeadFile, Rule, rule_of
+from stagelink_llamacpp.rules import Rule, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from stagelink_llamacpp.head_rules import HeadFile
 
 Floats = npt.NDArray[np.float32]
 # A row of a batch: stream, position.

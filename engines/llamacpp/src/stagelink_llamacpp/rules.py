@@ -15,6 +15,17 @@ import numpy as np
 
 from stagelink.engine import ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
+from stagelink_llamacpp.head_rules import HeadFile, head_file_of
+from stagelink_llamacpp.metadata import (
+    EPSILON,
+    check_lists,
+    count_of,
+    file_values,
+    is_per_layer,
+    refused,
+    vocab_of,
+    wrong,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,45 +35,16 @@ if TYPE_CHECKING:
 # Rows of the token table that a stage's file has in place of the real one, which it never reads.
 VOCAB_ROWS = 32
 LAYERS_MAX = 512
-# Width of the one head, and of the feed-forward block, of the layer of zeros in a head's file.
-HEAD_LANES = 32
 
 _BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,8})\.(.+)")
 # Tensors outside the layers that the layers use.
 _GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight",
            "rope_factors_short.weight")  # fmt: skip
-_EPSILON = "attention.layer_norm_rms_epsilon"
 _COUNT, _MTP_COUNT = "block_count", "nextn_predict_layers"
-# Lists with one element a layer.
-_PER_LAYER = frozenset((
-    "feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count",
-    "expert_feed_forward_length", "attention.sliding_window_pattern", "attention.recurrent_layers",
-    "swiglu_clamp_exp", "swiglu_clamp_shexp",
-))  # fmt: skip
-# Lists that are something else, whatever their length.
-_NOT_PER_LAYER = frozenset(("rope.dimension_sections", "deepstack_mapping"))
 # llama.cpp takes deepseek2 files with so many layers for Lite, which has no rank of the query.
 _LITE_LAYERS = (26, 27)
 _SIGMOID_LAYERS, _SIGMOID_VOCAB = (47, 48), 154880
 _SOFTMAX, _SIGMOID = 1, 2
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeadFile:
-    """What the file with final norm and output must hold.
-
-    Attributes:
-        values: Its metadata.
-        zeros: Name and shape (rows first) of the tensors of its one layer, all of them zeros, so
-            that rows pass through it unchanged.
-        renamed: Tensors of the source that it holds, and their names in it.
-        rows_node: As ``Rule.rows_node``.
-    """
-
-    values: dict[str, Any]
-    zeros: dict[str, tuple[int, ...]]
-    renamed: dict[str, str]
-    rows_node: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,7 +133,7 @@ class Rule:
             raise ConfigError(f"llamacpp engine: {refused}", reason="layer_range")
         name, count = self.architecture.name, self.values[_COUNT]
         own = {
-            key: value[first:end] if _is_per_layer(key, value, count) else value
+            key: value[first:end] if is_per_layer(key, value, count) else value
             for key, value in self.values.items()
         }
         # The rows that come in are scaled already, and the drafter's layers are not in the file.
@@ -164,7 +146,7 @@ class Rule:
             own[self.architecture.dense_first_key] = max(0, dense - first)
         if name == "deepseek2":
             own |= self._deepseek()
-        return _file(name, own, VOCAB_ROWS)
+        return file_values(name, own, VOCAB_ROWS)
 
     def tensor_name(self, name: str, first: int, end: int) -> str | None:
         """Return tensor ``name``'s name in the file of layers ``first..end``; None: not in it."""
@@ -182,31 +164,7 @@ class Rule:
             output: Whether the source has ``output.weight``; without it the table is tied.
             output_bias: Whether it has ``output.bias``.
         """
-        width = self.values["embedding_length"]
-        # Only qwen2 adds a bias to the logits.
-        name = "qwen2" if output_bias else self.architecture.head
-        keys = {key: self.values[key] for key in self.architecture.head_keys if key in self.values}
-        heads = self.values["attention.head_count"] if output_bias else 1
-        lanes = width // heads if output_bias else HEAD_LANES
-        own = {
-            "context_length": self.values["context_length"],
-            "embedding_length": width,
-            _COUNT: 1,
-            "feed_forward_length": HEAD_LANES,
-            "attention.head_count": heads,
-            "attention.head_count_kv": 1,
-            "attention.key_length": lanes,
-            "attention.value_length": lanes,
-            "rope.dimension_count": lanes,
-            _EPSILON: self.values[_EPSILON],
-        } | keys
-        renamed = {"output_norm.weight": "output_norm.weight"}
-        renamed["output.weight" if output else "token_embd.weight"] = "token_embd.weight"
-        if output_bias:
-            renamed["output.bias"] = "output.bias"
-        rows_node = "inp_scaled" if name == "gemma2" else None
-        zeros = _zero_layer(name, width, heads * lanes, lanes)
-        return HeadFile(_file(name, own, self.vocab), zeros, renamed, rows_node)
+        return head_file_of(self, output=output, output_bias=output_bias)
 
     def _period_refused(self, at: int) -> str | None:
         period = self.architecture.period
@@ -295,23 +253,23 @@ def rule_of(architecture: str, metadata: Mapping[str, Any]) -> Rule:
     """
     known = ARCHITECTURES.get(architecture)
     if known is None:
-        raise _refused(
+        raise refused(
             f"expected one of {', '.join(ARCHITECTURES)}, got architecture {architecture!r}"
         )
     prefix = f"{architecture}."
     values = {
         key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
     }
-    layers = _count(values, _COUNT, architecture, LAYERS_MAX)
+    layers = count_of(values, _COUNT, architecture, LAYERS_MAX)
     drafters = values.get(_MTP_COUNT, 0)
     if type(drafters) is not int or not 0 <= drafters < layers:
-        raise _wrong(prefix + _MTP_COUNT, f"0 to {layers - 1}", drafters)
+        raise wrong(prefix + _MTP_COUNT, f"0 to {layers - 1}", drafters)
     for key in ("embedding_length", "context_length"):
-        _count(values, key, architecture, 1 << 31)
-    if type(values.get(_EPSILON)) is not float:
-        raise _wrong(prefix + _EPSILON, "a number", values.get(_EPSILON))
-    _check_lists(values, layers, prefix)
-    rule = Rule(known, values, layers - drafters, _vocab(metadata, prefix))
+        count_of(values, key, architecture, 1 << 31)
+    if type(values.get(EPSILON)) is not float:
+        raise wrong(prefix + EPSILON, "a number", values.get(EPSILON))
+    check_lists(values, layers, prefix)
+    rule = Rule(known, values, layers - drafters, vocab_of(metadata, prefix))
     _check_variant(rule)
     return rule
 
@@ -321,88 +279,13 @@ def _check_variant(rule: Rule) -> None:
     known, values = rule.architecture, rule.values
     for key in known.unproven_keys:
         if key in values:
-            raise _refused(f"expected no {known.name}.{key}, for which no slice is proven, got one")
+            raise refused(f"expected no {known.name}.{key}, for which no slice is proven, got one")
     if rule.layers in known.layers_refused:
-        raise _refused(
+        raise refused(
             f"expected another number of layers than {rule.layers}, by which llama.cpp knows a "
             f"{known.name} with another scale of its queries, that a slice would lose"
         )
     for kinds in (known.kinds,):
         period = values.get(kinds.period_key, kinds.period) if kinds else 1
         if not isinstance(period, list) and (type(period) is not int or not 0 <= period < 1 << 31):
-            raise _wrong(f"{known.name}.{kinds.period_key if kinds else ''}", "a period", period)
-
-
-def _check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
-    for key, value in values.items():
-        if not isinstance(value, list) or key in _NOT_PER_LAYER:
-            continue
-        if key in _PER_LAYER:
-            # The window's list may be longer: llama.cpp reads what it needs.
-            if len(value) != count:
-                raise _wrong(prefix + key, f"{count} elements", f"{len(value)}")
-        elif len(value) == count:
-            raise _refused(f"expected no list a layer without a rule, got {prefix}{key}")
-
-
-def _is_per_layer(key: str, value: object, count: int) -> bool:
-    return isinstance(value, list) and key in _PER_LAYER and len(value) == count
-
-
-def _count(values: Mapping[str, Any], key: str, architecture: str, most: int) -> int:
-    value = values.get(key)
-    if type(value) is not int or not 1 <= value <= most:
-        raise _wrong(f"{architecture}.{key}", f"1 to {most}", value)
-    return value
-
-
-def _vocab(metadata: Mapping[str, Any], prefix: str) -> int:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
-    if type(count) is not int or not 1 <= count < 1 << 31:
-        raise _wrong("tokenizer.ggml.tokens", "a list of tokens", count)
-    return count
-
-
-def _file(architecture: str, own: Mapping[str, Any], vocab: int) -> dict[str, Any]:
-    """All metadata of a file of one's own: no tokenizer, and so many rows in the token table."""
-    return {
-        "general.architecture": architecture,
-        "general.quantization_version": 2,
-        **{f"{architecture}.{key}": value for key, value in own.items()},
-        f"{architecture}.vocab_size": vocab,
-        "tokenizer.ggml.model": "no_vocab",
-    }
-
-
-def _zero_layer(name: str, width: int, queries: int, lanes: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_norm.weight": (width,),
-        "attn_q.weight": (queries, width),
-        "attn_k.weight": (lanes, width),
-        "attn_v.weight": (lanes, width),
-        "attn_output.weight": (width, queries),
-        "ffn_norm.weight": (width,),
-        "ffn_gate.weight": (HEAD_LANES, width),
-        "ffn_up.weight": (HEAD_LANES, width),
-        "ffn_down.weight": (width, HEAD_LANES),
-    }
-    if name == "qwen2":
-        shapes |= {
-            "attn_q.bias": (queries,), "attn_k.bias": (lanes,), "attn_v.bias": (lanes,)
-        }  # fmt: skip
-    if name in ("gemma2", "gemma3"):
-        shapes |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
-    if name == "gemma3":
-        shapes |= {"attn_q_norm.weight": (lanes,), "attn_k_norm.weight": (lanes,)}
-    return {f"blk.0.{tensor}": shape for tensor, shape in shapes.items()}
-
-
-def _refused(text: str) -> ConfigError:
-    advice = "use another engine: --engine torch, mlx or transformers"
-    return ConfigError(f"llamacpp engine: {text}; {advice}", reason="engine_family")
-
-
-def _wrong(key: str, expected: str, got: object) -> ConfigError:
-    text = f"llamacpp engine: expected {key} to be {expected}, got {str(got)[:80]}"
-    return ConfigError(f"{text}; fetch the file again", reason="gguf_metadata")
+            raise wrong(f"{known.name}.{kinds.period_key if kinds else ''}", "a period", period)

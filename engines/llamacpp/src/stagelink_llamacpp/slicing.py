@@ -21,7 +21,8 @@ from stagelink_llamacpp.stage_file import (
 
 if TYPE_CHECKING:
     from stagelink.engine import Checkpoint, GgufSource, GgufTensor
-    from stagelink_llamacpp.rules import HeadFile, Rule
+    from stagelink_llamacpp.head_rules import HeadFile
+    from stagelink_llamacpp.rules import Rule
     from stagelink_llamacpp.stage_file import StageFile
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stagelink.engine import GgufSource
-    from stagelink_llamacpp.rules import HeadFile, Rule
+    from stagelink_llamacpp.head_rules import HeadFile
+    from stagelink_llamacpp.rules import Rule
 
 # Goes up when a file of the same source and range would hold other bytes.
 VERSION = 1

@@ -1,0 +1,81 @@
+"""Reads a GGUF file's metadata under one architecture's prefix, and refuses what no file has.
+
+It knows which lists have an element a layer, and decides no cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stagelink.engine import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EPSILON = "attention.layer_norm_rms_epsilon"
+# Lists with one element a layer.
+_PER_LAYER = frozenset((
+    "feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count",
+    "expert_feed_forward_length", "attention.sliding_window_pattern", "attention.recurrent_layers",
+    "swiglu_clamp_exp", "swiglu_clamp_shexp",
+))  # fmt: skip
+# Lists that are something else, whatever their length.
+_NOT_PER_LAYER = frozenset(("rope.dimension_sections", "deepstack_mapping"))
+
+
+def check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
+    """Refuse a list that no rule can slice; ``count`` is the file's number of layers."""
+    for key, value in values.items():
+        if not isinstance(value, list) or key in _NOT_PER_LAYER:
+            continue
+        if key in _PER_LAYER:
+            # The window's list may be longer: llama.cpp reads what it needs.
+            if len(value) != count:
+                raise wrong(prefix + key, f"{count} elements", f"{len(value)}")
+        elif len(value) == count:
+            raise refused(f"expected no list a layer without a rule, got {prefix}{key}")
+
+
+def is_per_layer(key: str, value: object, count: int) -> bool:
+    """Say whether a value is a list with an element a layer."""
+    return isinstance(value, list) and key in _PER_LAYER and len(value) == count
+
+
+def count_of(values: Mapping[str, Any], key: str, architecture: str, most: int) -> int:
+    """Return a whole number of 1 to ``most``."""
+    value = values.get(key)
+    if type(value) is not int or not 1 <= value <= most:
+        raise wrong(f"{architecture}.{key}", f"1 to {most}", value)
+    return value
+
+
+def vocab_of(metadata: Mapping[str, Any], prefix: str) -> int:
+    """Return the number of tokens."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
+    if type(count) is not int or not 1 <= count < 1 << 31:
+        raise wrong("tokenizer.ggml.tokens", "a list of tokens", count)
+    return count
+
+
+def file_values(architecture: str, own: Mapping[str, Any], vocab: int) -> dict[str, Any]:
+    """All metadata of a file of one's own: no tokenizer, and so many rows in the token table."""
+    return {
+        "general.architecture": architecture,
+        "general.quantization_version": 2,
+        **{f"{architecture}.{key}": value for key, value in own.items()},
+        f"{architecture}.vocab_size": vocab,
+        "tokenizer.ggml.model": "no_vocab",
+    }
+
+
+def refused(text: str) -> ConfigError:
+    """Say what another engine is needed for."""
+    advice = "use another engine: --engine torch, mlx or transformers"
+    return ConfigError(f"llamacpp engine: {text}; {advice}", reason="engine_family")
+
+
+def wrong(key: str, expected: str, got: object) -> ConfigError:
+    """Say what a key should have been."""
+    text = f"llamacpp engine: expected {key} to be {expected}, got {str(got)[:80]}"
+    return ConfigError(f"{text}; fetch the file again", reason="gguf_metadata")
