@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from stagelink.checkpoint.families.base import Family, LayerState
 from stagelink.checkpoint.families.deepseek_v2 import DeepseekV2Family
 from stagelink.checkpoint.families.deepseek_v3 import DeepseekV3Family
+from stagelink.checkpoint.families.described import DescribedFamily
 from stagelink.checkpoint.families.gemma3 import Gemma3Family
+from stagelink.checkpoint.families.gguf_family import GgufFamily
 from stagelink.checkpoint.families.gpt_oss import GptOssFamily
 from stagelink.checkpoint.families.llama import LlamaFamily
 from stagelink.checkpoint.families.mixtral import MixtralFamily
@@ -48,12 +50,14 @@ __all__ = [
     "ConfigError",
     "DeepseekV2Family",
     "DeepseekV3Family",
+    "DescribedFamily",
     "Drafter",
     "EngineDescription",
     "EngineError",
     "EngineSettings",
     "Family",
     "Gemma3Family",
+    "GgufFamily",
     "GgufSource",
     "GgufTensor",
     "GptOssFamily",

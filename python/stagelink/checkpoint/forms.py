@@ -266,7 +266,9 @@ def _usual(name: str) -> str:
 def _renamed(one: Form, name: str) -> Form:
     if one.info.name == name:
         return one
-    renamed: Form = dataclasses.replace(one, info=dataclasses.replace(one.info, name=name))  # type: ignore[type-var]
+    # Every form is a dataclass, which the protocol cannot say.
+    held: Any = one
+    renamed: Form = dataclasses.replace(held, info=dataclasses.replace(one.info, name=name))
     return renamed
 
 
