@@ -39,6 +39,7 @@ def head_file_of(rule: Rule, *, output: bool, output_bias: bool) -> HeadFile:
     """Return what the file with final norm and output must hold.
 
     Args:
+        rule: The file's.
         output: Whether the source has ``output.weight``; without it the table is tied.
         output_bias: Whether it has ``output.bias``.
     """
