@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from stagelink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from stagelink.engine import StageEngine
 
 GROUP = "stagelink.engines"
+# Functions that say what a stage's process needs in its environment before the engine is imported.
+ENVIRONMENTS_GROUP = "stagelink.environments"
 
 
 class _Own(NamedTuple):
@@ -79,6 +81,22 @@ def check_engine(name: str) -> None:
             f"engine {name!r} needs {own.library}, which is not installed{_advice(name)}",
             reason="engine_import",
         )
+
+
+def engine_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what an engine needs in the environment before its process starts; mostly nothing.
+
+    Args:
+        name: The engine's.
+        environ: The environment that the process would have.
+
+    Raises:
+        ConfigError: What the engine's own function raises.
+    """
+    for point in importlib.metadata.entry_points(group=ENVIRONMENTS_GROUP, name=name):
+        asked: Callable[[Mapping[str, str]], dict[str, str]] = point.load()
+        return asked(environ)
+    return {}
 
 
 def engine_names() -> list[str]:

@@ -44,6 +44,7 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     interrupts = Interrupts()
     life.end_on_terminate()
     link, world = settings.link_config(arguments)
+    settings.enter_environment(settings.engines(arguments)[0])
     # Before anything imports numpy: its library reads these once.
     os.environ.update(settings.thread_environment(arguments.threads, 1))
     from stagelink.cli.table import stage_table, summary, terminal_width

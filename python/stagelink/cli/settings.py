@@ -6,6 +6,7 @@ Flags come before the environment; what needs the checkpoint is checked where th
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import secrets
 import socket
@@ -13,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stagelink.config import SUITES, LinkConfig, ModelConfig, Task
-from stagelink.engine_registry import best_engine, check_engine
+from stagelink.engine_registry import best_engine, check_engine, engine_environment
 from stagelink.errors import ConfigError
 from stagelink.placement.ranges import WORLD_MAX, parse_ranges
 from stagelink.request.sampling import Sampling
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # The engine where no flag names one.
 ENGINE_VARIABLE = "STAGELINK_ENGINE"
+# Set where this process was started again, to what was there before: it never happens twice.
+_ENTERED = "STAGELINK_ENTERED"
 LAUNCH_ID_BYTES = 16
 _DIGITS_MAX = 9
 # Numeric libraries read these when they are imported, not later.
@@ -189,6 +192,32 @@ def thread_environment(threads: int | None, stages: int) -> dict[str, str]:
     share = max(1, min(_cores() // stages, _cores() - 1))
     given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     return {name: str(threads or given[name] or share) for name in _THREAD_VARIABLES}
+
+
+def enter_environment(engine: str) -> None:
+    """Start this command again where its engine needs something in the environment first.
+
+    Returns where it has it already. A library that is to be preloaded is only ever loaded by a
+    process that begins with it.
+    """
+    needed = engine_environment(engine, os.environ)
+    if not needed or os.environ.get(_ENTERED):
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *sys.orig_argv[1:]]
+    before = json.dumps({name: os.environ.get(name) for name in needed})
+    os.execve(sys.executable, command, {**os.environ, **needed, _ENTERED: before})  # noqa: S606
+
+
+def outer_environment() -> dict[str, str]:
+    """Return the environment that this command was given, before `enter_environment`."""
+    environment = dict(os.environ)
+    for name, value in json.loads(environment.pop(_ENTERED, "{}")).items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    return environment
 
 
 def split_host(address: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stagelink.cli import settings
 from stagelink.cli.keygen import write_key
 from stagelink.cli.outcome import FAILED, INTERRUPTED, StageEndedError
+from stagelink.engine_registry import engine_environment
 from stagelink.launch import life
 from stagelink.launch.local import Ending, LocalLaunch
 
@@ -30,6 +31,9 @@ def run_stages(
 ) -> dict[str, Any]:
     """Start the stages, wait for their end, and return the result with every stage's figures."""
     write_key(folder.key_file)
+    names = [job.model.engine_of(rank) for rank in range(job.model.world)]
+    base = {**settings.outer_environment(), **environment}
+    needed = {name: engine_environment(name, base) for name in set(names)}
     launch = LocalLaunch(
         folder,
         job,
@@ -41,7 +45,7 @@ def run_stages(
             **({"--seal": arguments.seal} if arguments.seal else {}),
         },
         listen=settings.split_host(arguments.listen),
-        environment=environment,
+        environments=[{**base, **needed[name]} for name in names],
     )
     with launch:
         ending = launch.wait()

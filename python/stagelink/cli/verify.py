@@ -41,6 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     model = dataclasses.replace(model, streams_max=max(STREAMS, model.streams_max))
     checks, limits = verify_facts.checks(arguments.checks), verify_facts.limit_flags(arguments)
     settings.waits(arguments)
+    # The reference, and rank 0 of a ring by hand, compute in this process.
+    alike = model.engine_of(0) if len(set(model.engines)) == 1 else None
+    settings.enter_environment(arguments.reference_engine or alike or "numpy")
     note = settings.engine_note(arguments)
     if note is not None and not arguments.quiet:
         print(note, file=sys.stderr, flush=True)

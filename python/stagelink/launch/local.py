@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import secrets
 import selectors
 import signal
@@ -22,7 +21,7 @@ from stagelink.launch.folder import LaunchFolder
 from stagelink.launch.stage_process import StageProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
     from typing import Self
 
@@ -68,7 +67,7 @@ class LocalLaunch:
 
     def __init__(
         self, folder: LaunchFolder, job: Job, *, flags: Mapping[str, str], listen: tuple[str, str],
-        environment: Mapping[str, str],
+        environments: Sequence[Mapping[str, str]],
     ) -> None:  # fmt: skip
         """Take what every stage is told; nothing is started yet.
 
@@ -77,13 +76,13 @@ class LocalLaunch:
             job: The model and the task.
             flags: More flags of `stagelink node`, by name.
             listen: Host of all stages, and rank 0's port; ``"0"`` is any free one.
-            environment: Variables on top of this process's own.
+            environments: The whole environment of every rank's process.
         """
         self._folder = folder
         self._job = job
         self._flags = dict(flags)
         self._host, self._port = listen
-        self._environment = {**os.environ, **environment}
+        self._environments = environments
         self._launch_id = secrets.token_hex(16)
         self._stages: list[StageProcess] = []
         self._order: list[int] = []
@@ -183,7 +182,7 @@ class LocalLaunch:
             command += ["--key-file", str(self._folder.key_file)]
         for name, value in self._flags.items():
             command += [name, value]
-        return StageProcess(rank, command, self._environment)
+        return StageProcess(rank, command, self._environments[rank])
 
     def _running(self) -> list[StageProcess]:
         return [stage for stage in self._stages if stage.is_running]
