@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# The promises run on these; on the other plain families they show nothing new of this engine.
+_PROMISED = ("llama", "qwen3")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the promises on further families to who asks for ``long`` tests."""
+    for item in items:
+        if item.path.name == "test_promises.py" and item.path.parent.name == "mlx":
+            model = item.name.partition("[")[2].rstrip("]").partition("-")[0]
+            if model not in _PROMISED:
+                item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that makes the checkpoint of a family, or finds the one made before."""

@@ -246,10 +246,11 @@ class MlxEngine:
             for piece in checked.pieces:
                 stream = self._streams[piece.stream]
                 rows = layers.run(rows_of(piece), stream.caches, piece.first)
+                bits = bits_of(rows[0])
                 # Evaluated here, state and all: nothing that is still to be computed may outlive
                 # the buffers of this call, or wait inside the device for a network.
-                mx.eval(rows, *(one for cache in stream.caches for one in cache.arrays()))
-                target[piece.begin : piece.end] = bits_of(rows[0]).view(np.uint8)
+                mx.eval(bits, *(one for cache in stream.caches for one in cache.arrays()))
+                target[piece.begin : piece.end] = np.array(bits, copy=False).view(np.uint8)
                 stream.position = piece.first + piece.end - piece.begin
         self._broken = False
 

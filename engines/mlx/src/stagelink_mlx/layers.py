@@ -78,7 +78,7 @@ class LayerRange:
 
     @property
     def has_float_experts(self) -> bool:
-        """Whether experts of an own layer are held as floats: MLX multiplies them by ``gather_mm``."""
+        """Whether experts are held as floats, which MLX multiplies by ``gather_mm``."""
         modules = (one for layer in self._layers for one in layer.modules())
         return any(type(one).__name__ == _FLOAT_EXPERTS for one in modules)
 

@@ -83,8 +83,9 @@ class StateFormat:
     def encode(self, caches: Sequence[LayerCache], position: int) -> bytes:
         """Return the bytes of a stream's state."""
         arrays = [one for cache in caches for one in cache.saved()] if position else []
-        mx.eval(arrays)
-        body = b"".join(bits_of(one).tobytes() for one in arrays)
+        bits = [bits_of(one) for one in arrays]
+        mx.eval(bits)
+        body = b"".join(np.array(one, copy=False).tobytes() for one in bits)
         fields = (self._first, self._end, position)
         return _HEADER.pack(_MAGIC, _VERSION, 0, *fields, self._identity, zlib.crc32(body)) + body
 
@@ -130,10 +131,10 @@ class StateFormat:
         return found
 
 
-def bits_of(array: mx.array) -> np.ndarray:
-    """Return an evaluated array's bits as unsigned numbers; numpy has no bfloat16."""
+def bits_of(array: mx.array) -> mx.array:
+    """Return an array's bits as unsigned numbers, unevaluated; numpy has no bfloat16."""
     unsigned = {2: mx.uint16, 4: mx.uint32}[array.dtype.size]
-    return np.array(mx.contiguous(array).view(unsigned), copy=False)
+    return mx.contiguous(array).view(unsigned)
 
 
 def from_bits(bits: np.ndarray, dtype: mx.Dtype) -> mx.array:
