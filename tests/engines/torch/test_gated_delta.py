@@ -112,6 +112,24 @@ def test_both_forms_agree_with_transformers(count: int) -> None:
         assert (own - chunk[1][0]).abs().max() < 2e-5
 
 
+def test_blocks_have_the_bits_of_transformers_blocks() -> None:
+    theirs = pytest.importorskip(
+        "transformers.models.qwen3_next.modeling_qwen3_next", reason="transformers is not installed"
+    )
+    rows, state = draw(8, 130)
+    batched = [getattr(rows, name)[None] for name in ("queries", "keys", "values")]
+    expected, after = theirs.torch_chunk_gated_delta_rule(
+        *batched,
+        g=rows.decay[None],
+        beta=rows.rate[None],
+        initial_state=state[None].clone(),
+        output_final_state=True,
+        use_qk_l2norm_in_kernel=True,
+    )
+    assert torch.equal(advance_blocks(rows.steps(), state), expected[0])
+    assert torch.equal(state, after[0])
+
+
 def test_a_strong_decay_does_not_overflow() -> None:
     rows, state = draw(6, 64)
     strong = dataclasses.replace(rows, decay=rows.decay * 60)
