@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.strict_json import canonical
-from stagelink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +44,6 @@ FIELDS = (
     "shapes",
 )
 _DIGEST_BYTES = 32
-_NO_TOKENIZER = ("tokenizer_missing", "tokenizer_model", "pre_tokenizer")
 _TAG = b"stagelink/v1 fingerprint\0"
 
 
@@ -132,13 +130,9 @@ def _config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    try:
-        tokenizer = checkpoint.tokenizer()
-    except CheckpointError as error:
-        # A checkpoint without a tokenizer, or with one that is not done, serves token ids.
-        if error.reason in _NO_TOKENIZER:
-            return None
-        raise
+    tokenizer = checkpoint.usable_tokenizer()
+    if tokenizer is None:
+        return None
     return {
         "json": hashlib.sha256(tokenizer.canonical_json).hexdigest(),
         "eos": tokenizer.eos_ids,

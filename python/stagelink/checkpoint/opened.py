@@ -9,7 +9,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stagelink.errors import ConfigError
+from stagelink.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.digest import Digests
     from stagelink.checkpoint.gguf_source import GgufSource
     from stagelink.checkpoint.tokenizer import Tokenizer
+
+
+_NO_TOKENIZER = ("tokenizer_missing", "tokenizer_model", "pre_tokenizer")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -228,3 +231,18 @@ class Checkpoint:
         if self._tokenizer is None:
             self._tokenizer = self._make_tokenizer()
         return self._tokenizer
+
+    def usable_tokenizer(self) -> Tokenizer | None:
+        """Return the tokenizer, or ``None`` where the checkpoint has none, or one that is not done.
+
+        Such a checkpoint serves token ids; who asks for text is told why by `tokenizer`.
+
+        Raises:
+            CheckpointError: ``tokenizer`` for one that is damaged.
+        """
+        try:
+            return self.tokenizer()
+        except CheckpointError as error:
+            if error.reason in _NO_TOKENIZER:
+                return None
+            raise

@@ -116,7 +116,10 @@ def placement_of(running: RunningLead) -> dict[str, Any]:
 
 
 def _decoder(stage: Stage) -> Callable[[Sequence[int]], str]:
-    tokenizer = stage.checkpoint.tokenizer()
+    tokenizer = stage.checkpoint.usable_tokenizer()
+    if tokenizer is None:
+        # Whoever gave ids reads ids.
+        return lambda ids: "".join(f"{one} " for one in ids)
     return lambda ids: tokenizer.decode(ids, skip_special=True)
 
 
