@@ -95,6 +95,27 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a limit: difference, kl_mean, kl_most, top1 or relative; may be repeated",
     )
+    _add_reference(parser)
+    by_hand = parser.add_argument_group("ring by hand")
+    by_hand.add_argument(
+        "--rank",
+        type=int,
+        metavar="0",
+        help="be rank 0 of a ring whose other ranks are started with stagelink node",
+    )
+    by_hand.add_argument("--world", type=int, metavar="N", help="how many ranks")
+    by_hand.add_argument("--key-file", metavar="FILE", help="the shared key, made by keygen")
+    add_engine(parser, ranks=True)
+    add_shapes(parser)
+    add_local(parser)
+    parser.set_defaults(lead=None, launch_id=None)
+    output = parser.add_argument_group("output")
+    output.add_argument("--receipt", metavar="FILE", help="write the receipt, a JSON object")
+    output.add_argument("--html", metavar="FILE", help="write the receipt as a page with plots")
+    add_output(parser)
+
+
+def _add_reference(parser: argparse.ArgumentParser) -> None:
     reference = parser.add_argument_group("reference")
     reference.add_argument(
         "--reference",
@@ -117,23 +138,6 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     reference.add_argument(
         "--save-reference", metavar="FILE", help="keep the reference for --reference FILE"
     )
-    by_hand = parser.add_argument_group("ring by hand")
-    by_hand.add_argument(
-        "--rank",
-        type=int,
-        metavar="0",
-        help="be rank 0 of a ring whose other ranks are started with stagelink node",
-    )
-    by_hand.add_argument("--world", type=int, metavar="N", help="how many ranks")
-    by_hand.add_argument("--key-file", metavar="FILE", help="the shared key, made by keygen")
-    add_engine(parser, ranks=True)
-    add_shapes(parser)
-    add_local(parser)
-    parser.set_defaults(lead=None, launch_id=None)
-    output = parser.add_argument_group("output")
-    output.add_argument("--receipt", metavar="FILE", help="write the receipt, a JSON object")
-    output.add_argument("--html", metavar="FILE", help="write the receipt as a page with plots")
-    add_output(parser)
 
 
 def add_node(parser: argparse.ArgumentParser) -> None:
