@@ -96,6 +96,13 @@ VALUES: dict[str, dict[str, Any]] = {
         "expert_weights_norm": True,
     },
     "deepseek2_lite": {**_LATENT, "expert_gating_func": 1},
+    # As files were before llama.cpp cached the latent: keys and values in one matrix.
+    "deepseek2_unsplit": {
+        **{key: value for key, value in _LATENT.items() if not key.endswith("_mla")},
+        "attention.head_count_kv": 2,
+        "attention.q_lora_rank": 32,
+        "expert_gating_func": 2,
+    },
     "gpt-oss": {
         **_WINDOW,
         **_EXPERTS,
@@ -105,6 +112,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "qwen3next": {**_DELTA, **_SHARED_EXPERTS},
     "qwen35": {**_DELTA, **_SECTIONS},
+    "qwen35_drafter": {**_DELTA, **_SECTIONS, "nextn_predict_layers": 1},
     "qwen35moe": {**_DELTA, **_SECTIONS, **_SHARED_EXPERTS},
     "granite": {
         "rope.dimension_count": 32,

@@ -12,13 +12,11 @@ EXPERTS, EXPERT_FFN, LATENT, HEADS = 4, 32, 32, 2
 
 # Names whose architecture in the file is another.
 ARCHITECTURE = {
+    "deepseek2_unsplit": "deepseek2", "qwen35_drafter": "qwen35",
     "llama3": "llama", "mixtral": "llama", "deepseek2_lite": "deepseek2", "olmo3": "olmo2",
 }  # fmt: skip
 # Eight layers; twelve where the period is six; 27 where llama.cpp knows the model by that number.
-LAYERS = dict.fromkeys(
-    ("llama", "llama3", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma2", "phi3", "deepseek2",
-     "gpt-oss", "qwen3next", "qwen35", "qwen35moe", "granite", "olmo2", "olmo3", "smollm3"), 8,
-) | {"gemma3": 12, "deepseek2_lite": 27}  # fmt: skip
+LAYERS = dict.fromkeys(("llama", "llama3", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma2", "phi3", "deepseek2", "deepseek2_unsplit", "gpt-oss", "qwen3next", "qwen35", "qwen35moe", "granite", "olmo2", "olmo3", "smollm3"), 8) | {"gemma3": 12, "deepseek2_lite": 27, "qwen35_drafter": 9}  # fmt: skip
 
 Shapes = dict[str, tuple[int, ...]]
 _TIED = ("llama", "gemma2", "gemma3", "granite", "smollm3", "qwen2")
@@ -43,11 +41,18 @@ def _layer(name: str, number: int, values: dict[str, Any]) -> Shapes:
     head = values.get("attention.key_length", WIDTH // HEADS)
     if name.startswith("deepseek2"):
         attention = _latent_attention(values)
-    elif name in ("qwen3next", "qwen35", "qwen35moe"):
-        is_full = (number + 1) % values["full_attention_interval"] == 0
+    elif name.startswith(("qwen3next", "qwen35")):
+        drafts = number >= values["block_count"] - values.get("nextn_predict_layers", 0)
+        is_full = drafts or (number + 1) % values["full_attention_interval"] == 0
         attention = _attention(head, q_factor=2) if is_full else _delta(name, values)
         if is_full:
             attention |= {"attn_q_norm.weight": (head,), "attn_k_norm.weight": (head,)}
+        if drafts:
+            attention |= {
+                "nextn.eh_proj.weight": (WIDTH, 2 * WIDTH),
+                "nextn.enorm.weight": (WIDTH,),
+                "nextn.hnorm.weight": (WIDTH,),
+            }
     elif name == "phi3":
         attention = {
             "attn_qkv.weight": (WIDTH + 2 * head, WIDTH), "attn_output.weight": (WIDTH, WIDTH)
@@ -68,7 +73,9 @@ def _attention(head: int, q_factor: int = 1) -> Shapes:
 
 def _latent_attention(values: dict[str, Any]) -> Shapes:
     rope = values["rope.dimension_count"]
-    keys, value = values["attention.key_length_mla"], values["attention.value_length_mla"]
+    is_split = "attention.key_length_mla" in values
+    mla = "_mla" if is_split else ""
+    keys, value = values[f"attention.key_length{mla}"], values[f"attention.value_length{mla}"]
     query: Shapes = {"attn_q.weight": (HEADS * keys, WIDTH)}
     if "attention.q_lora_rank" in values:
         rank = values["attention.q_lora_rank"]
@@ -80,9 +87,17 @@ def _latent_attention(values: dict[str, Any]) -> Shapes:
     return query | {
         "attn_kv_a_mqa.weight": (LATENT + rope, WIDTH),
         "attn_kv_a_norm.weight": (LATENT,),
-        "attn_k_b.weight": (HEADS, LATENT, keys - rope),
-        "attn_v_b.weight": (HEADS, value, LATENT),
+        **_keys_and_values(is_split, keys - rope, value),
         "attn_output.weight": (WIDTH, HEADS * value),
+    }
+
+
+def _keys_and_values(is_split: bool, keys: int, value: int) -> Shapes:
+    if not is_split:
+        return {"attn_kv_b.weight": (HEADS * (keys + value), LATENT)}
+    return {
+        "attn_k_b.weight": (HEADS, LATENT, keys),
+        "attn_v_b.weight": (HEADS, value, LATENT),
     }
 
 
@@ -111,7 +126,7 @@ def _extras(name: str, head: int) -> Shapes:
     shapes: Shapes = {}
     if name not in ("olmo2", "olmo3"):
         shapes["attn_norm.weight"] = (WIDTH,)
-    if name in ("gpt-oss", "qwen3next", "qwen35", "qwen35moe"):
+    if name == "gpt-oss" or name.startswith(("qwen3next", "qwen35")):
         shapes["post_attention_norm.weight"] = (WIDTH,)
     elif name not in ("olmo2", "olmo3"):
         shapes["ffn_norm.weight"] = (WIDTH,)
@@ -154,7 +169,7 @@ def _feed_forward(name: str, number: int, values: dict[str, Any]) -> Shapes:
             "ffn_up_exps.bias": (EXPERTS, inner),
             "ffn_down_exps.bias": (EXPERTS, WIDTH),
         }
-    if name == "deepseek2":
+    if name in ("deepseek2", "deepseek2_unsplit"):
         shapes["exp_probs_b.bias"] = (EXPERTS,)
     if name.startswith("deepseek2"):
         shapes |= _shared(inner * values["expert_shared_count"])
