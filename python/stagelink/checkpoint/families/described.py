@@ -125,7 +125,8 @@ def read_described(
 
 def _owners(layer_kinds: tuple[str, ...], said: object, first_shared: int) -> tuple[int, ...]:
     """Return whose keys each layer reads: from ``first_shared`` on, the last own of its kind."""
-    kinds = said if isinstance(said, list) and len(said) == len(layer_kinds) else layer_kinds
+    told = isinstance(said, list) and len(said) == len(layer_kinds)
+    kinds = list(map(str, said)) if isinstance(said, list) and told else list(layer_kinds)
     last = {kind: n for n, kind in enumerate(kinds[:first_shared])}
     return tuple(
         n if n < first_shared else last.get(kind, first_shared - 1) for n, kind in enumerate(kinds)
