@@ -18,6 +18,7 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import ConfigError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
+from stagelink_conformance.stages import assert_same_bits
 from stagelink_llamacpp import LlamaCppEngine
 from stagelink_llamacpp.devices import find_device
 from stagelink_llamacpp.library import library
@@ -129,3 +130,15 @@ def test_a_chunk_longer_than_llama_cpps_own_micro_batch_splits_like_any_other(
     whole, parts = split(path, 8, (), **sizes), split(path, 8, (3,), **sizes)
     one, other = (each.play(chunked(1, ids, 600))[0] for each in (whole, parts))
     assert one.same_bits(other)
+
+
+@pytest.mark.parametrize("kv", ["float16", "float32"])
+def test_the_contexts_size_changes_no_bit(
+    tmp_path: Path, split: Callable[..., Pipeline], kv: str
+) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q8_0")
+    script = [*chunked(1, list(range(40)), 16), *chunked(2, list(range(7)), 7)]
+    small = split(path, 8, (), context=48, kv_dtype=kv)
+    assert_same_bits(
+        split(path, 8, (4,), context=500, kv_dtype=kv).play(script), small.play(script)
+    )
