@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
-from tests.engines.llamacpp.tiny_shapes import ARCHITECTURE, FFN, LAYERS, VOCAB, WIDTH, shapes_of
+from tests.engines.llamacpp.tiny_shapes import (
+    ARCHITECTURE,
+    FFN,
+    LAYERS,
+    LAYERS_USUAL,
+    VOCAB,
+    WIDTH,
+    shapes_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,6 +133,25 @@ VALUES: dict[str, dict[str, Any]] = {
     "olmo3": {**_WINDOW, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
               "rope.scaling.original_context_length": 64},
     "smollm3": {"rope.dimension_count": 32},
+    "mistral3": {
+        "rope.dimension_count": 32,
+        "attention.temperature_scale": 0.1,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16,
+        "rope.scaling.yarn_log_multiplier": 1.0,
+    },
+    "gemma": _WIDE_HEADS,
+    "qwen2moe": _SHARED_EXPERTS,
+    "granitemoe": {
+        "rope.dimension_count": 32,
+        **_EXPERTS,
+        "expert_shared_feed_forward_length": 64,
+        "embedding_scale": 12.0,
+        "residual_scale": 0.22,
+        "attention.scale": 0.015625,
+        "logit_scale": 6.0,
+    },
 }  # fmt: skip
 NAMES = tuple(VALUES)
 
@@ -153,7 +180,11 @@ def make_gguf(
             ``None`` leaves a key out.
     """
     architecture = ARCHITECTURE.get(name, name)
-    values: dict[str, Any] = {"block_count": LAYERS[name], **_SHARED, **VALUES[name]}
+    values: dict[str, Any] = {
+        "block_count": LAYERS.get(name, LAYERS_USUAL),
+        **_SHARED,
+        **VALUES[name],
+    }
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     values = {key: value for key, value in values.items() if value is not None}
     path = folder / f"{name}-{kind}.gguf"

@@ -16,10 +16,10 @@ ARCHITECTURE = {
     "llama3": "llama", "mixtral": "llama", "deepseek2_lite": "deepseek2", "olmo3": "olmo2",
 }  # fmt: skip
 # Eight layers; twelve where the period is six; 27 where llama.cpp knows the model by that number.
-LAYERS = dict.fromkeys(("llama", "llama3", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma2", "phi3", "deepseek2", "deepseek2_unsplit", "gpt-oss", "qwen3next", "qwen35", "qwen35moe", "granite", "olmo2", "olmo3", "smollm3"), 8) | {"gemma3": 12, "deepseek2_lite": 27, "qwen35_drafter": 9}  # fmt: skip
+LAYERS, LAYERS_USUAL = {"gemma3": 12, "deepseek2_lite": 27, "qwen35_drafter": 9}, 8
 
 Shapes = dict[str, tuple[int, ...]]
-_TIED = ("llama", "gemma2", "gemma3", "granite", "smollm3", "qwen2")
+_TIED = ("llama", "gemma", "gemma2", "gemma3", "granite", "smollm3", "qwen2")
 
 
 def shapes_of(name: str, values: dict[str, Any]) -> Shapes:
@@ -136,7 +136,7 @@ def _extras(name: str, head: int) -> Shapes:
         shapes |= {"attn_q_norm.weight": (head,), "attn_k_norm.weight": (head,)}
     if name in ("olmo2", "olmo3"):
         shapes |= {"attn_q_norm.weight": (HEADS * head,), "attn_k_norm.weight": (head,)}
-    if name in ("qwen2", "gpt-oss"):
+    if name in ("qwen2", "qwen2moe", "gpt-oss"):
         shapes |= {
             "attn_q.bias": (HEADS * head,), "attn_k.bias": (head,), "attn_v.bias": (head,)
         }  # fmt: skip
@@ -175,7 +175,8 @@ def _feed_forward(name: str, number: int, values: dict[str, Any]) -> Shapes:
         shapes |= _shared(inner * values["expert_shared_count"])
     if "expert_shared_feed_forward_length" in values:
         shapes |= _shared(values["expert_shared_feed_forward_length"])
-        shapes["ffn_gate_inp_shexp.weight"] = (WIDTH,)
+        if name != "granitemoe":
+            shapes["ffn_gate_inp_shexp.weight"] = (WIDTH,)
     return shapes
 
 

@@ -13,6 +13,8 @@ _PATTERN = "attention.sliding_window_pattern"
 
 DENSE = (
     Architecture("llama"),
+    # Ministral 3: its queries grow with the position, which is the same on every stage.
+    Architecture("mistral3"),
     Architecture("qwen2"),
     Architecture("qwen3"),
     # The library says itself that it leaves phi3's window out, in the whole model too.

@@ -1,4 +1,4 @@
-"""Gemma 2 and 3: windows by layer, scaled embeddings, a scale of their largest models.
+"""Gemma 1 to 3: scaled embeddings, windows by layer, a scale of their largest models.
 
 It describes no Gemma whose layers share keys and values or read token ids (3n, 4).
 """
@@ -11,6 +11,7 @@ _PATTERN = "attention.sliding_window_pattern"
 _SOFTCAP = ("final_logit_softcapping",)
 
 GEMMA = (
+    Architecture("gemma", embedding_by_width=True, rows_node="inp_scaled"),
     Architecture(
         "gemma2",
         kinds=Kinds(_PATTERN, 2, _PATTERN),
