@@ -45,10 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print(text_of(facts), flush=True)
     # Imported here: engines bring their libraries, which takes seconds.
-    from stagelink.node.asked_engines import ask_engines
+    from stagelink.node.asked_engines import ask_engines, engine_cuts
 
     engines = ask_engines(checkpoint, family)
-    print(json.dumps(facts | {"engines": engines}) if arguments.json else engines_text(engines))
+    cuts = engine_cuts(checkpoint, [name for name, why in engines.items() if why is None])
+    told = {"engines": engines, "engine_cuts": cuts}
+    print(json.dumps(facts | told) if arguments.json else engines_text(engines, cuts))
     return 0
 
 

@@ -16,12 +16,28 @@ def text_of(facts: dict[str, Any]) -> str:
     return _joined([*_model(facts), *_layers(facts), *_cuts(facts), *_stages(facts)])
 
 
-def engines_text(engines: dict[str, str | None]) -> str:
-    """Return the lines that say who can run it, and who says no and why."""
+def engines_text(engines: dict[str, str | None], cuts: dict[str, list[int]] | None = None) -> str:
+    """Return the lines that say who can run it, who cuts it elsewhere, and who says no and why."""
     able = [name for name, why in engines.items() if why is None]
     lines = [("engines", ", ".join(able) or "none that is installed")]
+    lines += [("", f"{name} cuts {_before(own)}") for name, own in (cuts or {}).items()]
     lines += [("", f"not {name}: {why}") for name, why in engines.items() if why is not None]
     return _joined(lines)
+
+
+def _before(cuts: list[int]) -> str:
+    return f"before layers {_ranges_closed(cuts)}" if cuts else "nowhere"
+
+
+def _ranges_closed(numbers: list[int]) -> str:
+    """Return ascending numbers with both ends of each run."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def _joined(lines: list[tuple[str, str]]) -> str:

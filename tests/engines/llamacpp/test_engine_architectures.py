@@ -28,6 +28,7 @@ from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineSettings, read_family
+from stagelink.node.asked_engines import engine_cuts
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
@@ -86,6 +87,11 @@ def test_the_engine_says_where_a_file_can_be_cut(
     name: str, cuts: tuple[int, ...], tmp_path: Path
 ) -> None:
     assert LlamaCppEngine.allowed_cuts(open_checkpoint(make_gguf(tmp_path, name))) == cuts
+
+
+def test_inspect_asks_the_engine_where_it_cuts(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(make_gguf(tmp_path, "smollm3"))
+    assert engine_cuts(checkpoint, ["llamacpp", "numpy"]) == {"llamacpp": [4]}
 
 
 def _equal(path: Path, cuts: Sequence[int], streams: int) -> None:

@@ -77,3 +77,9 @@ def test_a_cut_that_the_model_forbids_is_said_where_it_would_be(told):
 
 def test_a_model_that_nobody_can_run_says_so():
     assert engines_text({"one": "no", "two": "never"}).startswith("engines        none that is")
+
+
+def test_an_engine_with_rules_of_its_own_says_where_it_cuts():
+    text = engines_text({"one": None, "two": None}, {"one": [4, 6, 7, 8], "two": []})
+    assert "one cuts before layers 4, 6-8\n" in text
+    assert "two cuts nowhere" in text
