@@ -5,6 +5,7 @@ machine here runs neither the rows nor the ring as users do. It asserts nothing.
 
     python bench/drafter.py MODEL                    three drafts a round, 64 tokens, five prompts
     python bench/drafter.py MODEL --drafts 1 --tokens 200 --dtype bfloat16
+    python bench/drafter.py MODEL --before-norm      the head is handed rows before the final norm
     python bench/drafter.py --smoke                  a tiny random model: that everything still runs
 """
 
@@ -105,7 +106,7 @@ def speculate(stream: Stream, prompt: Sequence[int], count: int, drafts: int) ->
     return tally
 
 
-def load(model: Path | str, dtype: str) -> tuple[Pipeline, Drafter]:
+def load(model: Path | str, dtype: str, *, after_norm: bool = True) -> tuple[Pipeline, Drafter]:
     """Load a whole model and its drafter on the torch engine."""
     from stagelink_torch import TorchEngine  # noqa: PLC0415 - only where it is installed
 
@@ -115,7 +116,7 @@ def load(model: Path | str, dtype: str) -> tuple[Pipeline, Drafter]:
     settings = EngineSettings(dtype=dtype, context=context, streams_max=2 * PROMPTS, threads=1)
     engine = TorchEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)
     engine.load()
-    return Pipeline([engine]), engine.load_drafter()
+    return Pipeline([engine]), engine.load_drafter(after_norm=after_norm)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -125,6 +126,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--drafts", type=int, default=3, help="drafts a round (default 3)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens a prompt (default 64)")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--before-norm", action="store_true", help="rows before the final norm, to compare"
+    )
     parser.add_argument("--json", metavar="FILE", help="append the result as a JSON line")
     parser.add_argument("--smoke", action="store_true", help="a tiny model made on the spot")
     arguments = parser.parse_args(words)
@@ -133,7 +137,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as made:
         model = arguments.model or _tiny(Path(made))
         tokens = 16 if arguments.smoke else arguments.tokens
-        line = measure(*load(model, arguments.dtype), arguments.drafts, tokens)
+        loaded = load(model, arguments.dtype, after_norm=not arguments.before_norm)
+        line = measure(*loaded, arguments.drafts, tokens)
     print(report(line))
     if arguments.json:
         with Path(arguments.json).open("a", encoding="utf-8") as out:

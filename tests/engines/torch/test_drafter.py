@@ -102,6 +102,21 @@ def test_drafting_leaves_nothing_behind(models: Callable[[str], Path]) -> None:
     assert rig.draft(one, 28, ROWS, 5) == rig.draft(other, 28, ROWS, 5)
 
 
+def test_the_lead_of_a_split_drafts_as_the_whole_model(models: Callable[[str], Path]) -> None:
+    rig = Rig(models("qwen3_next"))
+    lead = make_stage(models("qwen3_next"), 0, 3).load_drafter()
+    assert rig.draft(lead, 0, ROWS, 4) == rig.draft(rig.drafter(), 0, ROWS, 4)
+
+
+def test_rows_before_the_final_norm_are_another_choice(models: Callable[[str], Path]) -> None:
+    rig = Rig(models("qwen3_5_text"))
+    after, before = rig.drafter(), rig.engine.load_drafter(after_norm=False)
+    drafts = [
+        [rig.draft(one, end - 1, end)[0] for end in range(1, ROWS)] for one in (after, before)
+    ]
+    assert drafts[0] != drafts[1]
+
+
 def test_streams_of_a_drafter_do_not_see_each_other(models: Callable[[str], Path]) -> None:
     rig = Rig(models("deepseek_v3"))
     one, other = rig.drafter(), rig.drafter()

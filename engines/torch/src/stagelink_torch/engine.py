@@ -193,8 +193,11 @@ class TorchEngine:
             logits: npt.NDArray[np.float32] = loaded.model.head(own).cpu().numpy()
         return logits
 
-    def load_drafter(self) -> MtpDrafter:
+    def load_drafter(self, *, after_norm: bool = True) -> MtpDrafter:
         """Read the checkpoint's own MTP head, beside what ``load`` read; lead only.
+
+        Args:
+            after_norm: Whether the head takes rows after the final norm, as released ones want.
 
         Raises:
             ConfigError: ``engine_drafter`` where family or checkpoint have none.
@@ -212,6 +215,7 @@ class TorchEngine:
         reader = StageReader(self._checkpoint, self._setup, self._float32, 0, None)
         with torch.no_grad():
             head = read_head(self._family, reader.at, self._setup)
+            head = dataclasses.replace(head, after_norm=after_norm)
             return MtpDrafter(head, loaded.model.ends, self._setup, self._draft_rows)
 
     def keep(self, stream: int, position: int) -> None:

@@ -41,8 +41,8 @@ class MtpHead:
         join: ``[width, 2 * width]``: embedding and row to a row.
         layer: The decoder layer.
         norm: Before the model's head, and before the row that the next draft starts from.
-        after_norm: Whether the model's row is taken after its final norm. The released heads of
-            both families were found to draft best so; before it, only fewer drafts are accepted.
+        after_norm: Whether the model's row, and then the head's own, is taken after its norm. The
+            released heads were found to draft best so; without, only fewer drafts are accepted.
     """
 
     embed_norm: RmsNorm
