@@ -1,13 +1,12 @@
-"""Every family of this engine: a split has the bits of the whole, and transformers agrees.
+"""Logits against transformers, bit for bit, where the operations are the same; bfloat16 splits.
 
-Where the operations are the same the logits are equal bit for bit, else close.
+tests/exactness compares every family, split with whole and with transformers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
@@ -28,26 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
 
 SAME_OPERATIONS = ("llama", "llama3", "qwen2", "qwen3")
-CLOSE = ("smollm3", "mixtral", "qwen3_moe", "gemma3_text", "gpt_oss")
-TOLERANCE = 1e-4
-KL_MAX = 1e-6
 
 
-@pytest.mark.parametrize("chunks", CHUNKINGS)
-@pytest.mark.parametrize("name", [*SAME_OPERATIONS, *CLOSE])
-def test_a_split_has_the_bits_of_the_whole(
-    tiny: Callable[..., Path], name: str, chunks: str
-) -> None:
-    script = in_chunks(token_ids(), CHUNKINGS[chunks])
-    expected = make_pipeline(tiny(name)).play(script)
-    for cuts in CUTS:
-        assert_same_bits(make_pipeline(tiny(name), cuts).play(script), expected)
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3_moe", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "gemma3_text"])
 def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
     tiny: Callable[..., Path], name: str
 ) -> None:
@@ -59,7 +45,7 @@ def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
         assert_same_bits(got, expected)
 
 
-@pytest.mark.parametrize("chunks", CHUNKINGS)
+@pytest.mark.parametrize("chunks", ["whole", "quarters", "rows"])
 @pytest.mark.parametrize("name", SAME_OPERATIONS)
 def test_logits_equal_those_of_transformers_bit_for_bit(
     tiny: Callable[..., Path], name: str, chunks: str
@@ -81,19 +67,6 @@ def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(
     assert got.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("name", CLOSE)
-def test_logits_are_close_to_those_of_transformers_past_the_window(
-    tiny: Callable[..., Path], name: str
-) -> None:
-    folder, ids = tiny(name), token_ids(count=200)
-    chunks = [64, 1, 1, 30, *[1] * 8, 96]
-    got = logits_of(make_pipeline(folder).play(in_chunks(ids, chunks)))
-    expected = _transformers(folder, ids, chunks)
-    assert np.abs(got - expected).max() <= TOLERANCE
-    assert np.array_equal(got.argmax(axis=1), expected.argmax(axis=1))
-    assert _divergence(expected, got).max() <= KL_MAX
-
-
 def _transformers(
     folder: Path, ids: Sequence[int], chunks: Sequence[int]
 ) -> npt.NDArray[np.float32]:
@@ -113,18 +86,3 @@ def _transformers(
             at += count
     logits: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return logits
-
-
-def _divergence(
-    expected: npt.NDArray[np.float32], got: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float64]:
-    """Return the KL divergence at each position, in float64."""
-    one, other = (_log_softmax(logits.astype(np.float64)) for logits in (expected, got))
-    kl: npt.NDArray[np.float64] = (np.exp(one) * (one - other)).sum(axis=1)
-    return kl
-
-
-def _log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return result

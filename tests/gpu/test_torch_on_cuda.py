@@ -1,0 +1,139 @@
+"""The torch engine on a CUDA device: as on the CPU, split as whole, recorded as plain.
+
+Every test skips where torch sees no device; bench/gpu.py runs this folder before it measures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the torch engine is not installed here")
+
+import torch
+from tests.engines.torch.rig import (
+    CHUNKINGS,
+    CUTS,
+    in_chunks,
+    logits_of,
+    make_pipeline,
+    make_stage,
+    token_ids,
+)
+
+from stagelink.engine import CLOSE, CONTINUE, OPEN
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import random_script, step
+from stagelink_conformance.stages import assert_same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch sees no CUDA device here"
+)
+
+FAMILIES = (
+    "llama",
+    "llama3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "mixtral",
+    "qwen3_moe",
+    "gemma3_text",
+    "gpt_oss",
+    "qwen3_next",
+    "qwen3_5_text",
+    "deepseek_v2",
+    "deepseek_v3",
+)
+RECORDED = ("llama", "qwen3", "smollm3", "gemma3_text")
+
+
+@pytest.fixture(autouse=True)
+def _exact_products() -> Iterator[None]:
+    """Let float32 be float32: TF32 would hide what these tests look for."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _logits(folder: Path, device: str, chunks: str, **settings: object) -> npt.NDArray[np.float32]:
+    pipeline = make_pipeline(folder, context=512, device=device, **settings)
+    return logits_of(pipeline.play(in_chunks(token_ids(), CHUNKINGS[chunks])))
+
+
+@pytest.mark.parametrize("chunks", ["ragged", "prompt_then_rows"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_close_to_the_cpus(tiny: Callable[..., Path], name: str, chunks: str) -> None:
+    got, expected = (_logits(tiny(name), device, chunks) for device in ("cuda", "cpu"))
+    assert np.abs(got - expected).max() <= 5e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_split_has_the_bits_of_the_whole(
+    tiny: Callable[..., Path], name: str, dtype: str
+) -> None:
+    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
+    settings = {"context": 512, "device": "cuda", "dtype": dtype}
+    expected = make_pipeline(tiny(name, dtype), **settings).play(script)
+    for cuts in CUTS:
+        assert_same_bits(make_pipeline(tiny(name, dtype), cuts, **settings).play(script), expected)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_graph_has_the_bits_of_the_same_steps_without_one(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    from stagelink_torch.graphs import EagerRecorder, GraphRunner
+
+    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
+    graph = make_pipeline(tiny(name), context=512, device="cuda")
+    eager = make_pipeline(tiny(name), context=512, device="cuda")
+    for engine in eager.engines:
+        loaded, width = engine._loaded, engine._family.row_width
+        runner = GraphRunner(loaded.model, engine._setup, width, EagerRecorder())
+        engine._loaded = dataclasses.replace(loaded, runner=runner)
+    assert isinstance(graph.engines[0]._loaded.runner, GraphRunner)
+    assert_same_bits(graph.play(script), eager.play(script))
+
+
+def test_random_rounds_of_many_streams_split_as_whole(tiny: Callable[..., Path]) -> None:
+    settings = {"context": 160, "rows_max": 96, "streams_max": 4, "device": "cuda"}
+    limits = make_stage(tiny("llama"), 0, 1, **settings)._settings
+    script = random_script(3, 255, limits, 40)
+    expected = make_pipeline(tiny("llama"), **settings).play(script)
+    assert_same_bits(make_pipeline(tiny("llama"), [2, 5], **settings).play(script), expected)
+
+
+def test_rounds_of_several_batches_cross_the_slabs_in_order(tiny: Callable[..., Path]) -> None:
+    ids = token_ids(count=90)
+    cut = step(Entry(1, OPEN, 0, 90), ids=ids, cuts=[11, 30, 31, 70])
+    settings = {"context": 512, "device": "cuda"}
+    one = make_pipeline(tiny("llama"), [4], **settings).play([cut])[0]
+    apart = make_pipeline(tiny("llama"), [4], **settings)
+    rounds = in_chunks(ids, [11, 19, 1, 39, 20])
+    assert one.logits.tobytes() == logits_of(apart.play(rounds)).tobytes()
+
+
+def test_a_stream_saved_on_the_device_goes_on_with_the_same_bits(
+    tiny: Callable[..., Path],
+) -> None:
+    settings = {"context": 512, "device": "cuda"}
+    pipeline = make_pipeline(tiny("qwen3"), **settings)
+    pipeline.play(in_chunks(token_ids(), [96]))
+    state = pipeline.engines[0].save(1)
+    tail = step(Entry(1, CONTINUE, 96, 1), ids=[7])
+    expected = pipeline.play([tail])
+    pipeline.play([step(Entry(1, CLOSE), ids=[])])
+    pipeline.engines[0].restore(1, state)
+    assert_same_bits(pipeline.play([tail]), expected)
