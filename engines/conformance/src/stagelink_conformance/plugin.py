@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--stagelink-checkpoint", default="", help="a model instead of the tiny ones")
     group.addoption("--stagelink-dtype", default="float32", help="EngineSettings.dtype")
+    group.addoption("--stagelink-tolerance", type=float, help="logits of two compositions")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -95,14 +96,18 @@ def stagelink_model(
 
 @pytest.fixture
 def stages(
-    stagelink_engine: Any, stagelink_model: Path, stagelink_settings: EngineSettings
+    stagelink_engine: Any,
+    stagelink_model: Path,
+    stagelink_settings: EngineSettings,
+    pytestconfig: pytest.Config,
 ) -> Iterator[Stages]:
     """Make stages of the model under test; closed after the test."""
     from stagelink.engine import ConfigError  # noqa: PLC0415 - see above
     from stagelink_conformance.stages import Stages  # noqa: PLC0415 - see above
 
+    tolerance = pytestconfig.getoption("--stagelink-tolerance")
     try:
-        made = Stages(stagelink_engine, stagelink_model, stagelink_settings)
+        made = Stages(stagelink_engine, stagelink_model, stagelink_settings, tolerance)
     except ConfigError as error:
         if error.reason == "engine_family":
             pytest.skip(str(error))

@@ -44,8 +44,14 @@ class Stages:
         reference_tolerance: How far logits may be from an independent reference's.
     """
 
-    def __init__(self, engine: Any, model: Path, settings: EngineSettings) -> None:
-        """Read the model's metadata."""
+    def __init__(
+        self, engine: Any, model: Path, settings: EngineSettings, tolerance: float | None = None
+    ) -> None:
+        """Read the model's metadata.
+
+        ``tolerance`` replaces that of the row's dtype, for an engine that quantizes what it
+        multiplies.
+        """
         self.model = model
         self._engine = engine
         self._made: list[StageEngine] = []
@@ -56,6 +62,8 @@ class Stages:
         self.reference_tolerance = _TOLERANCE[description.row_dtype]
         if "linear" in self.family.layer_kinds:
             self.reference_tolerance *= _RECURRENT_FACTOR
+        if tolerance is not None:
+            self.reference_tolerance = tolerance
         self.tolerance = 0.0 if description.batch_invariant else self.reference_tolerance
 
     def checkpoint(self) -> Checkpoint:
