@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CONTEXT_DEFAULT = 2048
 CHUNK_ROWS_DEFAULT = 128
 JOIN_SECONDS_DEFAULT = 30.0
+# Local stages share few cores while they import their frameworks, and one that dies is seen at once.
+LOCAL_JOIN_SECONDS_DEFAULT = 120.0
 BUSY_SECONDS_DEFAULT = 300.0
 READY_SECONDS_DEFAULT = 3600.0
 MAX_TOKENS_DEFAULT = 256

@@ -12,6 +12,7 @@ from stagelink.config import (
     CHUNK_ROWS_DEFAULT,
     CONTEXT_DEFAULT,
     JOIN_SECONDS_DEFAULT,
+    LOCAL_JOIN_SECONDS_DEFAULT,
     MAX_TOKENS_DEFAULT,
     READY_SECONDS_DEFAULT,
     SUITES,
@@ -176,7 +177,7 @@ def add_local(parser: argparse.ArgumentParser) -> None:
         help="where the stages listen; PORT is rank 0's; default: %(default)s, free ports",
     )
     add_seal(group)
-    add_waits(parser)
+    add_waits(parser, join_seconds=LOCAL_JOIN_SECONDS_DEFAULT)
 
 
 def add_compare_whole(parser: argparse.ArgumentParser) -> None:
@@ -199,14 +200,16 @@ def add_seal(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_waits(parser: argparse.ArgumentParser) -> None:
+def add_waits(
+    parser: argparse.ArgumentParser, *, join_seconds: float = JOIN_SECONDS_DEFAULT
+) -> None:
     """Add how long is waited, and how."""
     group = parser.add_argument_group("waits")
     group.add_argument(
         "--join-seconds",
         type=float,
         metavar="S",
-        default=JOIN_SECONDS_DEFAULT,
+        default=join_seconds,
         help="how long the ring may take to come together; default: %(default)s",
     )
     group.add_argument(
