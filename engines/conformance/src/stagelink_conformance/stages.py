@@ -66,19 +66,19 @@ class Stages:
             self.reference_tolerance = tolerance
         self.tolerance = 0.0 if description.batch_invariant else self.reference_tolerance
 
-    def checkpoint(self) -> Checkpoint:
-        """Open the model."""
-        return open_checkpoint(self.model)
+    def checkpoint(self, *, cache: bool = True) -> Checkpoint:
+        """Open the model; without ``cache`` its tensors are those of the file, not a conversion."""
+        return open_checkpoint(self.model, cache=cache)
 
     def make(self, first: int, end: int, *, lead: bool, **changes: object) -> StageEngine:
         """Make a stage that is not loaded; ``changes`` are fields of the settings."""
-        return self.make_counted(first, end, lead=lead, **changes)[0]
+        return self.make_counted(first, end, lead=lead, cache=True, **changes)[0]
 
     def make_counted(
-        self, first: int, end: int, *, lead: bool, **changes: object
+        self, first: int, end: int, *, lead: bool, cache: bool, **changes: object
     ) -> tuple[StageEngine, Checkpoint]:
         """Make a stage that is not loaded, and return the checkpoint that counts its reads too."""
-        checkpoint = self.checkpoint()
+        checkpoint = self.checkpoint(cache=cache)
         settings = dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
         family = read_family(checkpoint.config, tensors=checkpoint.tensors)
         engine = self._engine(checkpoint, family, first, end, lead=lead, settings=settings)

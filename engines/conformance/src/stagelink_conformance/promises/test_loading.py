@@ -41,7 +41,7 @@ def test_every_stage_describes_the_same_rows(stages: Stages) -> None:
 
 
 def test_making_a_stage_reads_no_tensor(stages: Stages) -> None:
-    engine, checkpoint = stages.make_counted(0, stages.family.layers, lead=True)
+    engine, checkpoint = stages.make_counted(0, stages.family.layers, lead=True, cache=True)
     engine.describe()
     assert checkpoint.bytes_read == 0
 
@@ -61,7 +61,7 @@ def test_a_stage_reads_its_own_tensors_and_no_others(stages: Stages) -> None:
     layers = stages.family.layers
     middle = max(1, layers // 2)
     for first, end, lead in ((0, middle, True), (middle, layers, False)):
-        engine, checkpoint = stages.make_counted(first, end, lead=lead)
+        engine, checkpoint = stages.make_counted(first, end, lead=lead, cache=False)
         engine.load()
         names = stages.family.own_tensors(first, end, lead)
         own = sum(checkpoint.tensors[name].nbytes for name in names)
