@@ -137,7 +137,7 @@ def parse_rope(
     found: dict[str, Any] = {}
     if inner.has("rope_theta"):
         found["rope_theta"] = inner.number("rope_theta")
-    found["rope_type"] = kind = _take_kind(inner, kinds, "rope_theta" in found)
+    found["rope_type"] = kind = _take_kind(inner, kinds, "rope_theta" in found, partial=partial)
     if partial and inner.has("partial_rotary_factor"):
         found["partial_rotary_factor"] = inner.number("partial_rotary_factor")
     inner.only("partial_rotary_factor", 1.0, 1)
@@ -164,7 +164,7 @@ def _sections(inner: Fields) -> dict[str, Any]:
     return found
 
 
-def _take_kind(inner: Fields, kinds: tuple[str, ...], has_theta: bool) -> str:
+def _take_kind(inner: Fields, kinds: tuple[str, ...], has_theta: bool, *, partial: bool) -> str:
     kind = inner.raw("rope_type", None)
     older = inner.raw("type", None)
     if kind is not None and older is not None and kind != older:
@@ -172,6 +172,8 @@ def _take_kind(inner: Fields, kinds: tuple[str, ...], has_theta: bool) -> str:
     kind = kind if kind is not None else older
     if kind is None and has_theta and not inner.has("factor"):
         kind = "default"
+    # An older word for the sections beside it.
+    kind = "default" if partial and kind == "mrope" else kind
     if not isinstance(kind, str) or kind not in kinds:
         raise inner.refusal("rope_type", " or ".join(kinds), kind, reason=_REASON)
     return kind

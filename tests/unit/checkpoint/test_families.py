@@ -86,6 +86,11 @@ def test_older_and_newer_words_for_the_same_model_are_one_family():
         "_sliding_window_pattern": 6,
     }
     assert read_family(old) == read_family(new)
+    sections = {"type": "mrope", "mrope_section": [2, 1, 1]}
+    older = {key: value for key, value in QWEN3_5.items() if key != "rope_parameters"}
+    older |= {"rope_theta": 90000.0, "partial_rotary_factor": 0.25, "rope_scaling": sections}
+    newer = {**QWEN3_5["rope_parameters"], "mrope_section": [2, 1, 1]}
+    assert read_family(older) == read_family(QWEN3_5 | {"rope_parameters": newer})
     moved = {key: value for key, value in QWEN3_MOE.items() if key != "num_experts"}
     assert read_family(moved | {"num_local_experts": 4}) == read_family(QWEN3_MOE)
     yarn = {"factor": 4.0, "original_max_position_embeddings": 64}
