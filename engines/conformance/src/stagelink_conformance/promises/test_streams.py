@@ -134,7 +134,7 @@ def test_a_state_is_not_restored_over_an_open_stream(stages: Stages) -> None:
         pipeline.engines[0].restore(1, states[0])
 
 
-def test_nothing_of_a_buffer_is_used_after_thecall_or_skip(stages: Stages) -> None:
+def test_nothing_of_a_buffer_is_used_after_the_call(stages: Stages) -> None:
     ids = np.array(stages.ids(12, 16), dtype=np.int64)
     tail = chunked(1, stages.ids(13, 3), 1, at=16)
     pipeline = stages.halves()
