@@ -6,6 +6,7 @@ It is built without memory (on the meta device); weights.py fills it, streams.py
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import CacheLayerMixin, DynamicCache
 
-from stagelink_transformers.kept import KeptWindow, replace_windows
+from stagelink_transformers.kept import can_be_cut, replace_windows
 from stagelink_transformers.refusal import refuse_config
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class LayerRange:
         model: The causal language model; layers and ends that are others' are gone.
         body: Its decoder.
         config: The text config, as of a model of the own layers only.
+        uncut: The own layers, counted from 0, whose state cannot be cut back.
     """
 
     def __init__(
@@ -51,19 +53,32 @@ class LayerRange:
         self.dtype = dtype
         self.model = _build(family, dtype)
         self.config: Any = self.model.config
-        self.body: nn.Module = self.model.get_decoder()
-        self._layers_name = _find_layers(self.body, family)
+        self._path, self._layers_name = _find_layers(self.model, family)
+        self.body: nn.Module = self.model.get_submodule(self._path)
         whole: Any = getattr(self.body, self._layers_name)
         self.layers = nn.ModuleList(list(whole)[first:end])
         setattr(self.body, self._layers_name, self.layers)
         _renumber(self.layers, self.config, first, end)
         if not lead:
             _drop_ends(self.model, self.body, self._layers_name)
+        self._gives_tuple = False
         self._entering: torch.Tensor | None = None
         self._left: torch.Tensor | None = None
         self._tail: Any = self._make_tail() if lead else None
+        kinds = self.make_cache(0).layers
+        self.uncut = tuple(n for n, one in enumerate(kinds) if not can_be_cut(one))
+        self._inputs: dict[int, torch.Tensor] = {}
+        self._again: dict[int, torch.Tensor] = {}
+        self._replay_body: Any = self._make_replay_body() if self.uncut else None
+        self._watch()
+
+    def _watch(self) -> None:
+        """Let the library's own forward tell what enters and leaves the layers."""
         self.layers[0].register_forward_pre_hook(self._enter, with_kwargs=True)
         self.layers[-1].register_forward_hook(self._leave)
+        for n in self.uncut:
+            hook = functools.partial(self._note, n)
+            self.layers[n].register_forward_pre_hook(hook, with_kwargs=True)
 
     def parameter_bytes(self, kept: Mapping[str, torch.dtype]) -> int:
         """Return the bytes of all weights as held; a tied matrix counts once.
@@ -103,6 +118,31 @@ class LayerRange:
         finally:
             self._entering = None
 
+    def take_inputs(self) -> dict[int, torch.Tensor]:
+        """Return what each layer of ``uncut`` was given in the last call, ``[rows, width]``."""
+        taken, self._inputs = self._inputs, {}
+        return taken
+
+    def replay(self, inputs: dict[int, torch.Tensor], position: int, cache: DynamicCache) -> None:
+        """Run the layers of ``uncut``, and no others, on what they were given once.
+
+        Each layer's state depends on its own inputs only, wherever the model is cut.
+        """
+        rows = next(iter(inputs.values()))
+        positions = torch.arange(position, position + len(rows), device=rows.device)[None]
+        self._again = inputs
+        try:
+            self._replay_body(
+                inputs_embeds=torch.zeros_like(rows)[None],
+                position_ids=positions,
+                attention_mask=self._mask(cache),
+                cache=cache,
+                use_cache=True,
+            )
+        finally:
+            self._again = {}
+            self._left = None
+
     def head(self, rows: torch.Tensor) -> torch.Tensor:
         """Return float32 logits ``[rows, vocab]`` of the last layer's rows."""
         self._entering = rows[None]
@@ -118,11 +158,7 @@ class LayerRange:
     ) -> torch.Tensor:
         device = next(iter(source.values())).device
         positions = torch.arange(position, position + rows, device=device)[None]
-        mask = None
-        if not any(isinstance(layer, CacheLayerMixin) for layer in cache.layers):
-            # No layer here counts positions, and the library asks one for the size of its masks.
-            kinds = {*(self.config.layer_types or ()), "full_attention", "linear_attention"}
-            mask = dict.fromkeys(kinds)
+        mask = self._mask(cache)
         self.body(
             **source, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True
         )
@@ -132,6 +168,16 @@ class LayerRange:
             raise RuntimeError(message)
         return left[0]
 
+    def _mask(self, cache: DynamicCache) -> dict[str, None] | None:
+        """Return what to give as a mask: nothing, but where the library cannot make its own.
+
+        It asks the first layer that counts positions for the size of its masks.
+        """
+        if any(isinstance(layer, CacheLayerMixin) for layer in cache.layers):
+            return None
+        kinds = {*(self.config.layer_types or ()), "full_attention", "linear_attention"}
+        return dict.fromkeys(kinds)
+
     def _enter(
         self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -139,37 +185,56 @@ class LayerRange:
 
         Some decoders scale or shift what they take as embeddings; rows of a boundary are none.
         """
-        if self._entering is None:
-            return None
-        if args:
-            return (self._entering, *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": self._entering}
+        return None if self._entering is None else _with_rows(self._entering, args, kwargs)
+
+    def _note(
+        self, n: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Take down what layer ``n`` is given, or give it again what it was given."""
+        if self._again:
+            return _with_rows(self._again[n][None], args, kwargs)
+        rows = args[0] if args else kwargs["hidden_states"]
+        self._inputs[n] = rows[0]
+        return None
 
     def _leave(self, _: nn.Module, __: object, output: Any) -> None:
         """Take the rows from the last own layer: what follows it belongs to the head."""
-        self._left = output[0] if isinstance(output, tuple) else output
+        self._gives_tuple = isinstance(output, tuple)
+        self._left = output[0] if self._gives_tuple else output
 
     def _make_tail(self) -> Any:
         """Return a model of the same modules whose only layer hands rows to the final norm."""
-        prefix = next(name for name, one in self.model.named_children() if one is self.body)
-        body, model = _shallow(self.body), _shallow(self.model)
-        setattr(body, self._layers_name, nn.ModuleList([_PassRows(self, self.layers[0])]))
-        setattr(model, prefix, body)
+        model = twin = _shallow(self.model)
+        for name in self._path.split("."):
+            inner = _shallow(getattr(twin, name))
+            setattr(twin, name, inner)
+            twin = inner
+        setattr(twin, self._layers_name, nn.ModuleList([_PassRows(self, self.layers[0])]))
         return model
 
-    @property
-    def entering(self) -> torch.Tensor | None:
-        """Rows ``[1, rows, width]`` of the call that runs now."""
-        return self._entering
+    def _make_replay_body(self) -> Any:
+        """Return the decoder with every layer that can be cut left out."""
+        body = _shallow(self.body)
+        layers = [
+            layer if n in self.uncut else _Skip(self, layer) for n, layer in enumerate(self.layers)
+        ]
+        setattr(body, self._layers_name, nn.ModuleList(layers))
+        return body
 
-    @property
-    def windows(self) -> bool:
-        """Whether a layer here slides."""
-        return any(isinstance(layer, KeptWindow) for layer in self.make_cache(0).layers)
+    def passed(self) -> Any:
+        """Return the rows of the call that runs now, as a layer of this decoder returns rows."""
+        if self._entering is None:
+            message = "the head was called without rows"
+            raise RuntimeError(message)
+        return self.as_output(self._entering)
+
+    def as_output(self, rows: Any) -> Any:
+        """Return rows in the form in which a layer of this decoder returns them."""
+        return (rows,) if self._gives_tuple else rows
 
 
-class _PassRows(nn.Module):
-    """Stands where the layers stand and gives out the rows that the call is about."""
+class _StandIn(nn.Module):
+    """Stands in a list of layers, and has what the library reads of a layer there."""
 
     def __init__(self, source: LayerRange, like: nn.Module) -> None:
         super().__init__()
@@ -178,12 +243,39 @@ class _PassRows(nn.Module):
             if isinstance(getattr(like, name, None), str):
                 setattr(self, name, getattr(like, name))
 
-    def forward(self, *_: object, **__: object) -> torch.Tensor:
-        rows = self._source.entering
-        if rows is None:
-            message = "the head was called without rows"
-            raise RuntimeError(message)
-        return rows
+
+class _PassRows(_StandIn):
+    """Gives out the rows that the call is about."""
+
+    def forward(self, *_: object, **__: object) -> Any:
+        return self._source.passed()
+
+
+class _Skip(_StandIn):
+    """Gives out what it is given."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._source.as_output(args[0] if args else kwargs["hidden_states"])
+
+
+class _NoEmbedding(nn.Module):
+    """Stands where an embedding of the lead stands: zeros, which nothing reads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._width = width
+
+    def forward(self, ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+        return torch.zeros(*ids.shape, self._width, device=ids.device)
+
+
+def _with_rows(
+    rows: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a layer's arguments with other rows."""
+    if args:
+        return (rows, *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": rows}
 
 
 def _build(family: Family, dtype: torch.dtype) -> Any:
@@ -222,15 +314,16 @@ def _with_integers(model_type: str, fields: dict[str, Any]) -> dict[str, Any]:
     return fields | whole
 
 
-def _find_layers(body: nn.Module, family: Family) -> str:
-    """Return the name of the decoder's list of layers."""
-    for name, child in body.named_children():
-        if isinstance(child, nn.ModuleList) and len(child) == family.layers:
-            return name
+def _find_layers(model: nn.Module, family: Family) -> tuple[str, str]:
+    """Return the path of the decoder inside the model, and the name of its list of layers."""
+    for path, module in model.named_modules():
+        for name, child in module.named_children():
+            if path and isinstance(child, nn.ModuleList) and len(child) == family.layers:
+                return path, name
     raise refuse_config(
         "engine_family",
         f"a decoder with a list of {family.layers} layers",
-        f"{type(body).__name__} without one",
+        f"{type(model).__name__} without one",
         "use another engine or another model",
     )
 
@@ -256,8 +349,11 @@ def _drop_ends(model: nn.Module, body: nn.Module, layers_name: str) -> None:
     for parent in (model, body):
         for name, child in list(parent.named_children()):
             own = child is not body and not (parent is body and name == layers_name)
-            if own and any(True for _ in child.parameters()):
-                setattr(parent, name, nn.Identity())
+            holds_body = any(one is body for one in child.modules())
+            if not own or holds_body or not any(True for _ in child.parameters()):
+                continue
+            width = child.embedding_dim if isinstance(child, nn.Embedding) else 0
+            setattr(parent, name, _NoEmbedding(width) if width else nn.Identity())
 
 
 def _shallow(module: Any) -> Any:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from stagelink_transformers.model import LayerRange
 
-# Positions that a stream with recurrent layers can go back at least, and rows that are replayed at
-# most beyond those of its last two calls: a copy of every row's state would be large.
+# Positions that a stream with recurrent layers can go back at least: a copy of its state before
+# every row would be large.
 _BACK: Final = 16
 
 
@@ -32,11 +32,25 @@ class _Copy:
     layers: dict[int, dict[str, Any]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Call:
+    """What the layers that cannot be cut were given in one call, from the row at ``first`` on."""
+
+    first: int
+    inputs: dict[int, torch.Tensor]
+
+    def before(self, position: int) -> _Call:
+        """Return the call without the rows from ``position`` on."""
+        kept = position - self.first
+        return _Call(self.first, {n: rows[:kept] for n, rows in self.inputs.items()})
+
+
 class Stream:
     """The state of one open stream.
 
-    Going back to a position that lies between two calls gives the bytes that were there; inside a
-    call the kept rows are computed again, as a call of their own.
+    Keys and values are cut. A layer that cannot be cut goes back to a copy and runs its own inputs
+    again, call by call: a position between two calls gets the bytes that were there; inside a call
+    the kept rows are a call of their own. Where the model is cut into stages does not matter.
 
     Attributes:
         cache: The library's cache of the own layers.
@@ -48,94 +62,75 @@ class Stream:
         self._model = model
         self.cache: DynamicCache = model.make_cache(slack)
         self.position = 0
-        self._uncut = [n for n, one in enumerate(self.cache.layers) if not can_be_cut(one)]
-        self._copies: list[_Copy] = []
-        self._calls: list[tuple[int, torch.Tensor]] = []
-        if self._uncut:
-            self._copies.append(self._copy())
+        self._calls: list[_Call] = []
+        self._copies = [self._copy()]
 
     @classmethod
     def restored(cls, model: LayerRange, slack: int, cache: DynamicCache, position: int) -> Stream:
         """Make a stream of a saved state; it cannot go back beyond that."""
         stream = cls(model, slack)
         stream.cache, stream.position = cache, position
-        if stream._uncut:
-            stream._copies = [stream._copy()]
+        stream._copies = [stream._copy()]
         return stream
 
     @property
     def oldest(self) -> int:
         """The earliest position that the stream can go back to."""
         windows = [one.oldest for one in self.cache.layers if isinstance(one, KeptWindow)]
-        oldest = max(windows, default=0)
-        if not self._uncut:
-            return oldest
-        starts = [one.position for one in self._copies if one.position >= oldest]
-        return min(starts, default=self.position)
+        copies = [self._copies[0].position] if self._model.uncut else []
+        return max([*windows, *copies], default=0)
 
     def run(self, rows: torch.Tensor) -> torch.Tensor:
         """Run rows ``[rows, width]`` (or ids ``[rows]``, on the lead) and keep their state."""
-        if self._uncut:
-            self._remember(rows)
-        return self._compute(rows)
+        run: Callable[..., torch.Tensor] = (
+            self._model.run if rows.is_floating_point() else self._model.embed_and_run
+        )
+        if self._model.uncut:
+            self._copy_before(len(rows))
+        out = run(rows, self.position, self.cache)
+        if self._model.uncut:
+            self._calls.append(_Call(self.position, self._model.take_inputs()))
+        self.position += len(rows)
+        return out
 
     def cut(self, position: int) -> None:
         """Go back to ``position``, which is at least ``oldest``."""
         if position == self.position:
             return
-        if not self._uncut:
-            self._cut_layers(position)
-            return
-        start = max((one for one in self._copies if one.position <= position), key=_position)
-        self._copies = [one for one in self._copies if one.position <= start.position]
-        again, calls = self._calls, []
-        for n, fields in start.layers.items():
-            vars(self.cache.layers[n]).update(_cloned(fields))
-        self._cut_layers(start.position)
-        for first, rows in again:
-            if first >= position:
-                break
-            kept = (first, rows[: position - first])
-            calls.append(kept)
-            if first >= start.position:
-                self._compute(kept[1])
-        self._calls = calls
-
-    def _compute(self, rows: torch.Tensor) -> torch.Tensor:
-        run: Callable[..., torch.Tensor] = (
-            self._model.run if rows.is_floating_point() else self._model.embed_and_run
-        )
-        out = run(rows, self.position, self.cache)
-        self.position += len(rows)
-        return out
-
-    def _cut_layers(self, position: int) -> None:
-        for n, layer in enumerate(self.cache.layers):
-            if n not in self._uncut:
+        for layer in self.cache.layers:
+            if can_be_cut(layer):
                 cut_layer(layer, position)
+        if self._model.uncut:
+            self._go_back(position)
         self.position = position
 
-    def _remember(self, rows: torch.Tensor) -> None:
-        """Keep the rows of a call, and before some calls a copy of the state.
+    def _go_back(self, position: int) -> None:
+        self._copies = [one for one in self._copies if one.position <= position]
+        start = self._copies[-1]
+        for n, fields in start.layers.items():
+            vars(self.cache.layers[n]).update(_cloned(fields))
+        self._calls = [one.before(position) for one in self._calls if one.first < position]
+        for call in self._calls:
+            if call.first >= start.position:
+                self._model.replay(call.inputs, call.first, self.cache)
 
-        A call of several rows may be a verify, so it gets a copy; single rows share one. The copy
-        before the newest is the last one that is at least ``_BACK`` positions old.
+    def _copy_before(self, rows: int) -> None:
+        """Copy the state before some calls.
+
+        A call of several rows may be a verify, so it gets a copy; single rows share one. Beside the
+        newest the last copy that is at least ``_BACK`` positions old is kept, and all calls after.
         """
         newest = self._copies[-1].position
-        if self.position > newest and (len(rows) > 1 or self.position - newest >= _BACK):
-            old = [one for one in self._copies if one.position <= self.position - _BACK]
-            self._copies = [*(old[-1:] or self._copies[:1]), self._copy()]
-            begin = self._copies[0].position
-            self._calls = [call for call in self._calls if call[0] >= begin]
-        self._calls.append((self.position, rows))
+        if self.position == newest or (rows == 1 and self.position - newest < _BACK):
+            return
+        old = [one for one in self._copies if one.position <= self.position - _BACK]
+        self._copies = [*(old[-1:] or self._copies[:1]), self._copy()]
+        begin = self._copies[0].position
+        self._calls = [call for call in self._calls if call.first >= begin]
 
     def _copy(self) -> _Copy:
-        layers = {n: _cloned(vars(self.cache.layers[n])) for n in self._uncut}
+        layers = {n: _cloned(vars(self.cache.layers[n])) for n in self._model.uncut}
         return _Copy(self.position, layers)
-
-
-def _position(copy: _Copy) -> int:
-    return copy.position
 
 
 def _cloned(fields: dict[str, Any]) -> dict[str, Any]:
