@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONTEXT_DEFAULT = 2048
 CHUNK_ROWS_DEFAULT = 128
 JOIN_SECONDS_DEFAULT = 30.0
-# Local stages share few cores while they import their frameworks, and one that dies is seen at once.
+# Local stages share few cores while they import frameworks; one that dies is seen at once.
 LOCAL_JOIN_SECONDS_DEFAULT = 120.0
 BUSY_SECONDS_DEFAULT = 300.0
 READY_SECONDS_DEFAULT = 3600.0
