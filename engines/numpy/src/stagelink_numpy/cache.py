@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stagelink.engine import EngineError
+from stagelink_numpy.invariance import KEY_BLOCK
 from stagelink_numpy.memory import ALIGNMENT, FLOAT_BYTES, aligned_zeros
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ class Cache:
 
     def __init__(self, family: LlamaFamily, layers: int, settings: EngineSettings) -> None:
         """Allocate for ``settings.streams_max`` streams of ``settings.context`` positions."""
-        padded = -(-settings.context // _STEP) * _STEP
+        # Attention by row reads whole blocks: what is beyond a stream's end must be there, finite.
+        self._wipe = settings.batch_invariant
+        step = KEY_BLOCK if self._wipe else _STEP
+        padded = -(-settings.context // step) * step
         shape = (layers, settings.streams_max, family.kv_heads, padded, family.head_width)
         self.keys = aligned_zeros(*shape)
         self.values = aligned_zeros(*shape)
@@ -65,6 +69,9 @@ class Cache:
     def open(self, stream: int) -> int:
         """Give ``stream`` a free slot at position 0 and return the slot; the caller checked."""
         slot = self._free.pop()
+        if self._wipe:
+            self.keys[:, slot] = 0.0
+            self.values[:, slot] = 0.0
         self._slots[stream] = slot
         self._positions[stream] = 0
         return slot

@@ -19,6 +19,7 @@ from stagelink.engine import (
     LlamaFamily,
 )
 from stagelink_numpy.cache import Cache
+from stagelink_numpy.invariance import find_row_step
 from stagelink_numpy.memory import FLOAT_BYTES
 from stagelink_numpy.model import Model
 from stagelink_numpy.rope import check_rope
@@ -58,7 +59,8 @@ class NumpyEngine:
         """Check the range and the settings; no weights are read before ``load``.
 
         Raises:
-            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range`` or ``engine_limit``.
+            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range``,
+                ``engine_limit`` or ``engine_invariance``.
             CheckpointError: ``rope_scaling`` for one that this engine has no formula for.
         """
         if not isinstance(family, LlamaFamily):
@@ -76,6 +78,7 @@ class NumpyEngine:
                 reason="engine_range",
             )
         check_rope(family)
+        find_row_step(family, settings)
         self._checkpoint = checkpoint
         self._family = family
         self._first, self._end, self._lead = first, end, lead
@@ -95,7 +98,7 @@ class NumpyEngine:
             planes=1,
             kv_rows=settings.context * settings.streams_max,
             states=settings.streams_max,
-            batch_invariant=False,
+            batch_invariant=settings.batch_invariant,
             weight_bytes=held_bytes(family, self._first, self._end, lead=self._lead),
         )
 

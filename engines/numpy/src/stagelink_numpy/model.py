@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink_numpy.invariance import RowScratch, attend_by_row, find_row_step
 from stagelink_numpy.layers import AttentionScratch, attend, rms_norm, rotate, swiglu
 from stagelink_numpy.memory import aligned_zeros, carve
 from stagelink_numpy.rope import rope_tables
@@ -41,7 +42,9 @@ class Scratch:
     @classmethod
     def make(cls, family: LlamaFamily, settings: EngineSettings) -> Scratch:
         """Allocate for ``settings.rows_max`` rows and ``settings.context`` positions."""
-        rows, heads, head_width = settings.rows_max, family.heads, family.head_width
+        step = find_row_step(family, settings)
+        rows = -(-settings.rows_max // step) * step
+        heads, head_width = family.heads, family.head_width
         turned = (heads + family.kv_heads) * head_width
         return cls(
             rows=aligned_zeros(rows * family.width),
@@ -68,6 +71,8 @@ class Model:
         self._ends = weights.ends
         self._cosine, self._sine = rope_tables(family, settings.context)
         self._scratch = Scratch.make(family, settings)
+        self._row_step = find_row_step(family, settings)
+        self._by_row = RowScratch.make(family, settings) if settings.batch_invariant else None
 
     def rows(self, count: int) -> Floats:
         """Return the scratch ``[count, width]`` that a batch's rows are put in and taken from."""
@@ -80,18 +85,21 @@ class Model:
     def head(self, rows: Floats) -> Floats:
         """Return new float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
         ends = self._lead_ends()
+        count, rows = len(rows), self._padded(rows)
         normed = carve(self._scratch.normed, *rows.shape)
         epsilon = self._family.norm_epsilon
         rms_norm(rows, ends.final_norm, epsilon, self._scratch.spare, normed)
         logits = aligned_zeros(len(rows), self._family.vocab)
         np.matmul(normed, ends.head.T, out=logits)
-        return logits
+        return logits[:count]
 
     def run(self, batch: Batch, cache: Cache, rows: Floats) -> None:
         """Run a batch's rows, ``self.rows(n)``, through every own layer, in place."""
-        positions = np.concatenate(
-            [np.arange(p.first, p.first + p.end - p.begin) for p in batch.pieces]
-        )
+        rows = self._padded(rows)
+        positions = np.zeros(len(rows), dtype=np.int64)
+        for piece in batch.pieces:
+            last = piece.first + piece.end - piece.begin
+            positions[piece.begin : piece.end] = np.arange(piece.first, last)
         turns = self._cosine[positions][:, None, :], self._sine[positions][:, None, :]
         for index, weights in enumerate(self._layers):
             self._attention(index, batch, cache, rows, turns)
@@ -118,11 +126,16 @@ class Model:
                 rms_norm(part, norm, family.norm_epsilon, scratch.spare, part)
         rotate(heads[:, : family.heads + family.kv_heads], *turns, scratch.spare)
         attended = carve(scratch.attended, count, family.heads, family.head_width)
+        attended[batch.pieces[-1].end :] = 0.0
         for piece in batch.pieces:
             span, last = slice(piece.begin, piece.end), piece.first + piece.end - piece.begin
             held_keys, held_values = cache.layer(index, cache.slot(piece.stream))
             held_keys[:, piece.first : last] = keys[span].transpose(1, 0, 2)
             held_values[:, piece.first : last] = values[span].transpose(1, 0, 2)
+            if self._by_row is not None:
+                held = held_keys, held_values
+                attend_by_row(queries[span], held, piece.first, self._by_row, attended[span])
+                continue
             past = held_keys[:, :last], held_values[:, :last]
             attend(queries[span], *past, scratch.attention, attended[span])
         change = carve(scratch.change, *rows.shape)
@@ -141,6 +154,16 @@ class Model:
         change = carve(scratch.change, *rows.shape)
         np.matmul(gated, weights.down, out=change)
         np.add(rows, change, out=rows)
+
+    def _padded(self, rows: Floats) -> Floats:
+        """Return ``rows``, which begin the scratch, with zeros behind in batch-invariant mode."""
+        count = len(rows)
+        padded = -(-count // self._row_step) * self._row_step
+        if padded == count:
+            return rows
+        own = carve(self._scratch.rows, padded, self._family.width)
+        own[count:] = 0.0
+        return own
 
     def _lead_ends(self) -> EndWeights:
         """Return the embedding, final norm and head, which the engine checked to be here."""
