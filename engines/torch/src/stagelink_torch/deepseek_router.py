@@ -81,7 +81,7 @@ class SoftmaxRouter:
         choice = self._choice
         scores = functional.linear(rows.float(), self._gate).softmax(dim=1)
         if self._grouped:
-            worth = scores.unflatten(1, (choice.groups, -1)).amax(dim=2)
+            worth = scores.view(len(scores), choice.groups, -1).amax(dim=2)
             outside = choice.outside(worth, scores.shape[1])
             scores = scores.masked_fill(outside, 0.0)
         weights, chosen = scores.topk(choice.experts, dim=1)
@@ -103,7 +103,7 @@ class SigmoidRouter:
         choice = self._choice
         scores = functional.linear(rows.float(), self._gate).sigmoid()
         worth = scores + self._bias
-        best = worth.unflatten(1, (choice.groups, -1)).topk(_GROUP_SCORES, dim=2)[0].sum(dim=2)
+        best = worth.view(len(worth), choice.groups, -1).topk(_GROUP_SCORES, dim=2)[0].sum(dim=2)
         worth = worth.masked_fill(choice.outside(best, scores.shape[1]), float("-inf"))
         chosen = worth.topk(choice.experts, dim=1)[1]
         weights = scores.gather(1, chosen)

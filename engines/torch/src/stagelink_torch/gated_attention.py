@@ -65,11 +65,12 @@ class GatedAttention:
         shape = self._shape
         both = functional.linear(rows, self._qkv, self._qkv_bias)
         both = both.view(len(rows), -1, shape.head_width)
-        doubled, keys, values = both.split((2 * shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
+        sizes = [2 * shape.heads, shape.kv_heads, shape.kv_heads]
+        doubled, keys, values = torch.split(both, sizes, dim=1)
         queries, gate = doubled[:, 0::2], doubled[:, 1::2]
         normed = torch.cat((self._query_norm(queries), self._key_norm(keys)), dim=1)
         turned = self._rope.turn(normed, batch)
-        queries, keys = turned.split((shape.heads, shape.kv_heads), dim=1)
+        queries, keys = torch.split(turned, [shape.heads, shape.kv_heads], dim=1)
         slots.put(keys, values, batch)
         attended = self._attend(queries, batch, slots)
         attended = attended * torch.sigmoid(gate.reshape(len(rows), -1))

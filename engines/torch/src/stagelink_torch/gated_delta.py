@@ -142,7 +142,7 @@ def _block(steps: Steps, begin: int, count: int, state: torch.Tensor) -> torch.T
         for one in (values * rate[:, :, None], rated * grown)
     )
     change = written - read @ state
-    out = (queries * grown) @ state + inside @ change
+    out: torch.Tensor = (queries * grown) @ state + inside @ change
     left = (total[:, -1:] - total).exp()[:, :, None]
     state *= total[:, -1, None, None].exp()
     state += (keys * left).transpose(1, 2) @ change

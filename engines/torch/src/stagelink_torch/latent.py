@@ -175,13 +175,12 @@ class LatentAttention:
         """Store the rows' latents and return what they attend to, projected: ``[rows, width]``."""
         shape = self._shape
         down = functional.linear(normed, self._down)
-        queries, latents, keys = down.split(
-            [down.shape[1] - shape.latent, shape.rank, shape.turned], dim=1
-        )
+        sizes = [down.shape[1] - shape.latent, shape.rank, shape.turned]
+        queries, latents, keys = torch.split(down, sizes, dim=1)
         if self._query_norm is not None:
             queries = functional.linear(self._query_norm(queries), self._query_up)
         queries = queries.reshape(batch.rows, shape.heads, shape.query)
-        plain, turned = queries.split([shape.plain, shape.turned], dim=2)
+        plain, turned = torch.split(queries, [shape.plain, shape.turned], dim=2)
         turned = self._rope.turn(turned, batch)
         keys = self._rope.turn(keys[:, None], batch)[:, 0]
         slots.put(torch.cat((self._latent_norm(latents), keys), dim=1), batch)
@@ -228,7 +227,8 @@ class LatentAttention:
         count = -(-piece.last // setup.kv_step) * setup.kv_step
         held = latents[:count].to(plain.dtype)
         both = functional.linear(held[:, : shape.rank], self._up)
-        made, values = both.view(count, shape.heads, -1).split([shape.plain, shape.value], dim=2)
+        both = both.view(count, shape.heads, -1)
+        made, values = torch.split(both, [shape.plain, shape.value], dim=2)
         shared = held[:, None, shape.rank :].expand(-1, shape.heads, -1)
         keys = torch.cat((made, shared), dim=2).transpose(0, 1)
         # The fused kernel wants values as wide as keys; the columns added are zeros.
