@@ -109,12 +109,20 @@ def test_tensors_that_are_not_those_of_the_layers_are_refused_before_reading(
     assert checkpoint.bytes_read == 0
 
 
+def test_a_tensor_that_is_missing_is_named_before_reading(tiny: Callable[..., Path]) -> None:
+    checkpoint = open_checkpoint(tiny("qwen3"))
+    family = dataclasses.replace(read_family(checkpoint.config), qkv_bias=True)
+    with pytest.raises(CheckpointError, match="q_proj") as caught:
+        MlxEngine(checkpoint, family, 0, 4, lead=True, settings=EngineSettings(context=64))
+    assert caught.value.reason == "tensor_missing"
+
+
 @pytest.mark.parametrize(
     ("reason", "settings"),
     [
         ("engine_dtype", {"dtype": "float64"}),
         ("engine_dtype", {"kv_dtype": "float16"}),
-        ("engine_invariant", {"batch_invariant": True}),
+        ("engine_invariance", {"batch_invariant": True}),
         ("engine_device", {"device": "tpu"}),
         ("engine_limit", {"context": 513}),
     ],

@@ -68,6 +68,16 @@ def test_logits_are_close_to_those_of_another_engine_and_a_split_has_their_bits(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_split_has_the_bits_of_the_whole_in_bfloat16() -> None:
+    prompt = PROMPTS[0]
+    script = in_chunks([*prompt["prompt_ids"], *prompt["greedy_ids"]][:24], [12, 1, 1, 10])
+    whole = make_pipeline("smollm2", (), LAYERS, dtype="bfloat16").play(script)
+    split = make_pipeline("smollm2", [10, 20], LAYERS, dtype="bfloat16").play(script)
+    assert_same_bits(split, whole)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_prompt_is_answered_as_the_stored_reference() -> None:
     stages = make_pipeline("smollm2", [10, 20], LAYERS)

@@ -68,7 +68,7 @@ class MlxEngine:
 
         Raises:
             ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range``, ``engine_limit``,
-                ``engine_device``, ``engine_invariant``, ``config_field``, ``layer_types`` or
+                ``engine_device``, ``engine_invariance``, ``config_field``, ``layer_types`` or
                 ``rope_scaling``.
             CheckpointError: ``tensor_missing``, ``tensor_unknown`` or ``tensor_shape``.
         """
@@ -130,6 +130,8 @@ class MlxEngine:
 
         with mx.stream(self._backend.device):
             self._layers.load(count)
+        # What reading left over; MLX would keep it for arrays of the same size.
+        mx.clear_cache()
         self._loaded = True
 
     def warm(self) -> None:
@@ -319,7 +321,7 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
         raise _unfit("engine_dtype", wanted, repr(settings.kv_dtype))
     if settings.batch_invariant:
         # Neighbours change nothing, but another chunk of the same stream can: another product.
-        raise _unfit("engine_invariant", "batch_invariant off", "on")
+        raise _unfit("engine_invariance", "batch_invariant off", "on")
     for name in ("context", "streams_max", "rows_max", "chunk_rows"):
         value = getattr(settings, name)
         if value < 1 or (name == "context" and value > family.context):

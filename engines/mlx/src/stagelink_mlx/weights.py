@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
+from stagelink.engine import CheckpointError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -105,6 +107,12 @@ class Weights:
 
     def _parts(self, name: str) -> list[tuple[str, tuple[int, ...], mx.Dtype]]:
         """Return name, shape and dtype of the arrays that one tensor comes in."""
+        if name not in self._checkpoint.tensors:
+            raise CheckpointError(
+                f"mlx engine: {self._checkpoint.path}: expected the tensor {name}, got none; fetch "
+                "the checkpoint again",
+                reason="tensor_missing",
+            )
         info, new = self._checkpoint.tensors[name], self._renamed(name)
         how = self._quantization(name)
         if how is None:
