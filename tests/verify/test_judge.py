@@ -134,6 +134,15 @@ def test_the_widest_limits_of_a_mixed_ring_hold() -> None:
     assert limits_for(["float32"], ["llamacpp-cpu"]).top1 < LIMITS.top1
 
 
+def test_a_stage_that_quantizes_hides_no_error_of_one_that_does_not() -> None:
+    mixed = limits_for(["float32"], ["llamacpp-cpu", "numpy"], ["numpy"])
+    assert mixed.relative_for("numpy") == LIMITS.relative
+    assert mixed.relative_for("llamacpp-cpu") > 0.1
+    assert mixed.relative_for("torch-cuda, llamacpp-cpu") > 0.1
+    held = limits_for(["float32"], ["numpy"], ["llamacpp-cpu"])
+    assert held.relative_for("numpy") > 0.1
+
+
 def test_what_is_not_finite_is_text_in_a_receipt() -> None:
     evidence = _evidence(float("inf"))
     assert _receipt(evidence)["measured"]["close"][0]["difference"] == "inf"

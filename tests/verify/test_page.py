@@ -29,7 +29,8 @@ RECEIPT: dict[str, Any] = {
     "measured": {
         "close": [CLOSE],
         "boundaries": [{"name": "boundary 4", "rank": 0, "engine": "numpy", "end": 4,
-                        "is_head": False, "own": DRIFT, "chained": None}],
+                        "is_head": False, "is_off": True, "limit": 1e-4, "own": DRIFT,
+                        "chained": None}],
         "greedy": [{"prompt": 0, "tokens": 8, "at": {"position": 3, "gap": 0.1}},
                    {"prompt": 1, "tokens": 8, "at": None}],
     },

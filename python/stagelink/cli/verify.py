@@ -128,8 +128,8 @@ def _compared(
     if arguments.save_reference:
         choice.save(arguments.save_reference, found)
     dtypes = [found.form.dtype, *choice.dtypes]
-    backends = [stage["engine"] for stage in stages] + choice.backends
-    held = dataclasses.replace(limits_for(dtypes, backends), **limits)
+    backends = [stage["engine"] for stage in stages]
+    held = dataclasses.replace(limits_for(dtypes, backends, choice.backends), **limits)
     findings = judge(evidence, held, checks)
     facts = verify_facts.facts(arguments, model, choice, result, found)
     return make_receipt(facts, evidence, findings, held)

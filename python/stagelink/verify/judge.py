@@ -51,6 +51,11 @@ def judge(evidence: Evidence, limits: Limits, checks: Sequence[str]) -> list[Fin
     return [made(evidence, limits) for name, made in judges.items() if name in checks]
 
 
+def is_off(one: Boundary, limits: Limits) -> bool:
+    """A stage's own error is too large; what is no number is."""
+    return not one.own.relative <= limits.relative_for(one.engine)
+
+
 def is_good(findings: Sequence[Finding]) -> bool:
     """No check failed."""
     return all(finding.passed is not False for finding in findings)
@@ -80,7 +85,7 @@ def _close(evidence: Evidence, limits: Limits) -> Finding:
     if not positions:
         return Finding("close", None, "not measured: there is no reference")
     together = _together(evidence.close)
-    faults = [_named(one, limits) for one in evidence.boundaries if _is_off(one, limits)]
+    faults = [_named(one, limits) for one in evidence.boundaries if is_off(one, limits)]
     faults += _over(together, limits, "end to end")
     text = (
         f"{positions} positions: KL mean {together.kl_mean:.2e}, most {together.kl_most:.2e}; "
@@ -156,14 +161,10 @@ def _state(evidence: Evidence, limits: Limits) -> Finding:
     return Finding("state", not faults, "; ".join(parts), tuple(faults))
 
 
-def _is_off(one: Boundary, limits: Limits) -> bool:
-    return not one.own.relative <= limits.relative
-
-
 def _named(one: Boundary, limits: Limits) -> str:
     return (
         f"{one.name}: relative error {one.own.relative:.1e} given the same input, expected at "
-        f"most {limits.relative:.0e}"
+        f"most {limits.relative_for(one.engine):.0e}"
     )
 
 

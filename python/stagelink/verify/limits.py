@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# Kernels that quantize what they multiply: llama.cpp on a file of 4 bits.
+_QUANTIZING = ("llamacpp", "llama.cpp")
+_QUANTIZED_RELATIVE = 0.3
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
     """The most that may be measured before a check fails.
@@ -30,6 +35,14 @@ class Limits:
     top1: float
     relative: float
 
+    def relative_for(self, engine: str) -> float:
+        """Return the limit of a stage's own error, by what computes there.
+
+        A stage that quantizes must not hide an error of one that does not.
+        """
+        quantizes = any(name.startswith(_QUANTIZING) for name in engine.split(", "))
+        return max(self.relative, _QUANTIZED_RELATIVE) if quantizes else self.relative
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         return dataclasses.asdict(self)
@@ -38,21 +51,27 @@ class Limits:
 _FLOAT32 = Limits(difference=5e-4, kl_mean=1e-8, kl_most=1e-7, top1=1.0, relative=1e-4)
 _BFLOAT16 = Limits(difference=3.0, kl_mean=5e-3, kl_most=0.2, top1=0.96, relative=5e-2)
 _FLOAT16 = Limits(difference=0.5, kl_mean=1e-4, kl_most=1e-2, top1=0.98, relative=1e-2)
-# Kernels that quantize what they multiply: llama.cpp on a file of 4 bits.
-_QUANTIZED = Limits(
-    difference=float("inf"), kl_mean=2e-2, kl_most=0.5, top1=0.90, relative=float("inf")
-)
+_QUANTIZED = Limits(difference=float("inf"), kl_mean=2e-2, kl_most=0.5, top1=0.90, relative=0.0)
 _BY_DTYPE = {"float32": _FLOAT32, "bfloat16": _BFLOAT16, "float16": _FLOAT16}
-_QUANTIZING = ("llamacpp", "llama.cpp")
 
 
-def limits_for(dtypes: Sequence[str], backends: Sequence[str]) -> Limits:
-    """Return the widest of the limits that the stages and the reference call for."""
+def limits_for(
+    dtypes: Sequence[str], backends: Sequence[str], references: Sequence[str] = ()
+) -> Limits:
+    """Return the widest of the limits that the stages and the reference call for.
+
+    Args:
+        dtypes: Row dtypes of the ring and of the reference.
+        backends: What computes on each stage.
+        references: What computes the reference, where an engine does.
+    """
     found = [_BY_DTYPE[dtype] for dtype in dtypes]
-    if any(backend.startswith(_QUANTIZING) for backend in backends):
+    if any(backend.startswith(_QUANTIZING) for backend in (*backends, *references)):
         found.append(_QUANTIZED)
     widest = {
         field.name: max(getattr(one, field.name) for one in found)
         for field in dataclasses.fields(Limits)
     }
+    if any(backend.startswith(_QUANTIZING) for backend in references):
+        widest["relative"] = max(widest["relative"], _QUANTIZED_RELATIVE)
     return Limits(**{**widest, "top1": min(one.top1 for one in found)})

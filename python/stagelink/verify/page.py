@@ -91,10 +91,9 @@ def _plots(receipt: Mapping[str, Any]) -> str:
         for index, one in enumerate(measured["close"])
     ]
     drift = [
-        (_short(one), _number(one["own"]["relative"]),
-         _number(one["own"]["relative"]) > _number(limits["relative"]))
+        (_short(one), _number(one["own"]["relative"]), bool(one["is_off"]))
         for one in measured["boundaries"]
-    ]  # fmt: skip
+    ]
     failed = {one["check"] for one in receipt["checks"] if one["passed"] is False}
     splits = [
         (f"prompt {one['prompt']}", one["tokens"], one["at"] and one["at"]["position"],

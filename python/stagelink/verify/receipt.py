@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from stagelink.verify.judge import is_good
+from stagelink.verify.judge import is_good, is_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,18 +33,17 @@ def make_receipt(
         limits: What it was held against.
     """
     faults = [fault for finding in findings for fault in finding.faults]
-    named = [
-        boundary.name
-        for boundary in evidence.boundaries
-        if not boundary.own.relative <= limits.relative
-    ]
+    named = [one.name for one in evidence.boundaries if is_off(one, limits)]
+    measured = evidence.as_json()
+    for one, shown in zip(evidence.boundaries, measured["boundaries"], strict=True):
+        shown |= {"limit": limits.relative_for(one.engine), "is_off": is_off(one, limits)}
     receipt: dict[str, Any] = {
         "receipt": RECEIPT_VERSION,
         "evidence": "physical",
         **facts,
         "limits": limits.as_json(),
         "checks": [finding.as_json() for finding in findings],
-        "measured": evidence.as_json(),
+        "measured": measured,
         "first_boundary_off": named[0] if named else None,
         "faults": faults,
         "verdict": "pass" if is_good(findings) else "fail",
