@@ -99,20 +99,7 @@ impl Ring {
                 boot.follow(settings.listener, lead, launch_id)
             }
         };
-        let agreed = agreed.inspect_err(|error| {
-            if error.kind == Kind::Interrupted {
-                // Who is linked already would only see a lost connection.
-                shared.fail(
-                    Refusal::Interrupted,
-                    "interrupted while the ring came together",
-                );
-            }
-            // The thread tells the fate, if there is one, before it ends.
-            shared.stop();
-            shared
-                .fate
-                .wait_told(Deadline::after(Duration::from_secs(1)));
-        })?;
+        let agreed = agreed.inspect_err(|error| give_up(&shared, error))?;
         let (bounds, capacity, in_flight) = limits_of(&own, agreed.layout.as_ref());
         let bulk = crate::posted::spawn(&shared).map_err(no_resources)?;
         Ok(Self {
@@ -134,6 +121,20 @@ impl Ring {
             shared,
         })
     }
+}
+
+/// Tell whoever is linked already how the boot ended.
+fn give_up(shared: &Shared, error: &LinkError) {
+    if error.kind == Kind::Interrupted {
+        // The others would only see a lost connection.
+        let text = "interrupted while the ring came together";
+        shared.fail(Refusal::Interrupted, text);
+    }
+    // The thread tells the fate, if there is one, before it ends.
+    shared.stop();
+    shared
+        .fate
+        .wait_told(Deadline::after(Duration::from_secs(1)));
 }
 
 /// The description with what only the link knows.
