@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every promise once for each model."""
+    """Run every promise once for each model: of the options, the test module, or the tiny ones."""
     if _MODEL not in metafunc.fixturenames:
         return
     from stagelink_conformance.families import FAMILIES  # noqa: PLC0415 - see above
@@ -48,7 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     path = metafunc.config.getoption("--stagelink-checkpoint")
     families = metafunc.config.getoption("--stagelink-families")
-    models = [path] if path else [name for name in families.split(",") if name] or list(TINY)
+    chosen = getattr(metafunc.module, "STAGELINK_FAMILIES", TINY)
+    models = [path] if path else [name for name in families.split(",") if name] or list(chosen)
     if models == ["all"]:
         models = [*TINY, *(name for name in FAMILIES if name not in TINY)]
     metafunc.parametrize(_MODEL, models, indirect=True, scope="session")
