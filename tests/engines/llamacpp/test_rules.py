@@ -145,6 +145,9 @@ def test_what_llama_cpp_guesses_of_deepseek2_by_its_layers_is_said() -> None:
     lite = _rule("deepseek2", block_count=27).metadata_for(9, 18)
     assert lite["deepseek2.attention.q_lora_rank"] == 0
     assert lite["deepseek2.expert_gating_func"] == 1
+    # The library does not read the rank of a file that it takes for Lite; nor may a slice.
+    ranked = _rule("deepseek2", block_count=27, attention__q_lora_rank=1536)
+    assert ranked.metadata_for(9, 18)["deepseek2.attention.q_lora_rank"] == 0
     large = _rule("deepseek2", attention__q_lora_rank=1536, expert_gating_func=2)
     assert large.metadata_for(3, 9)["deepseek2.attention.q_lora_rank"] == 1536
     assert large.metadata_for(3, 9)["deepseek2.expert_gating_func"] == 2

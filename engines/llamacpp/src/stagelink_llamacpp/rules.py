@@ -42,7 +42,8 @@ _GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight"
            "rope_factors_short.weight")  # fmt: skip
 _COUNT, _MTP_COUNT = "block_count", "nextn_predict_layers"
 # llama.cpp takes deepseek2 files with so many layers for Lite, which has no rank of the query.
-_LITE_LAYERS = (26, 27)
+_QUERY_RANK = "attention.q_lora_rank"
+_LITE_LAYERS, _LITE_BY_VOCAB = (26, 27), (48, 128256)
 _SIGMOID_LAYERS, _SIGMOID_VOCAB = (47, 48), 154880
 _SOFTMAX, _SIGMOID = 1, 2
 
@@ -181,7 +182,7 @@ class Rule:
     def _count_refused(self, first: int, end: int) -> str | None:
         """Refuse as many layers as llama.cpp knows another model by."""
         known = self.architecture.layers_refused
-        if self.architecture.name == "deepseek2" and self.values.get("attention.q_lora_rank"):
+        if self.architecture.name == "deepseek2" and self._query_rank():
             known = _LITE_LAYERS
         if end - first not in known or end - first == self.layers:
             return None
@@ -231,9 +232,15 @@ class Rule:
         kinds, said = self.architecture.kinds, self._kinds()
         return {kinds.list_key: said[first:end]} if kinds is not None and said else {}
 
+    def _query_rank(self) -> int:
+        """Rank of deepseek2's query; llama.cpp does not read it of a file that it takes for Lite."""
+        is_lite = self.layers in _LITE_LAYERS or (self.layers, self.vocab) == _LITE_BY_VOCAB
+        rank = 0 if is_lite else self.values.get(_QUERY_RANK, 0)
+        return rank if type(rank) is int else 0
+
     def _deepseek(self) -> dict[str, Any]:
         """What llama.cpp would guess from the number of layers and of tokens, said."""
-        own = {"attention.q_lora_rank": self.values.get("attention.q_lora_rank", 0)}
+        own = {_QUERY_RANK: self._query_rank()}
         if not self.values.get("expert_gating_func"):
             sigmoid = self.layers in _SIGMOID_LAYERS and self.vocab == _SIGMOID_VOCAB
             own["expert_gating_func"] = _SIGMOID if sigmoid else _SOFTMAX
