@@ -233,7 +233,7 @@ class Rule:
         return {kinds.list_key: said[first:end]} if kinds is not None and said else {}
 
     def _query_rank(self) -> int:
-        """Rank of deepseek2's query; llama.cpp does not read it of a file that it takes for Lite."""
+        """Rank of deepseek2's query, which llama.cpp does not read where it sees a Lite model."""
         is_lite = self.layers in _LITE_LAYERS or (self.layers, self.vocab) == _LITE_BY_VOCAB
         rank = 0 if is_lite else self.values.get(_QUERY_RANK, 0)
         return rank if type(rank) is int else 0
