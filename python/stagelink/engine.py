@@ -16,6 +16,7 @@ from stagelink.checkpoint.families.described import DescribedFamily
 from stagelink.checkpoint.families.gemma3 import Gemma3Family
 from stagelink.checkpoint.families.gguf_family import GgufFamily
 from stagelink.checkpoint.families.gpt_oss import GptOssFamily
+from stagelink.checkpoint.families.granite import GraniteFamily
 from stagelink.checkpoint.families.llama import LlamaFamily
 from stagelink.checkpoint.families.mixtral import MixtralFamily
 from stagelink.checkpoint.families.qwen3_5 import Qwen35Family, Qwen35MoeFamily
@@ -61,6 +62,7 @@ __all__ = [
     "GgufSource",
     "GgufTensor",
     "GptOssFamily",
+    "GraniteFamily",
     "LayerState",
     "LlamaFamily",
     "MixtralFamily",

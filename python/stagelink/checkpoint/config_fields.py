@@ -13,6 +13,7 @@ ARCHITECTURES: Final = {
     "deepseek_v3": ("DeepseekV3ForCausalLM",),
     "gemma3_text": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     "gpt_oss": ("GptOssForCausalLM",),
+    "granite": ("GraniteForCausalLM",),
     "llama": ("LlamaForCausalLM",),
     "mixtral": ("MixtralForCausalLM",),
     "qwen2": ("Qwen2ForCausalLM",),

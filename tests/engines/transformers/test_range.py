@@ -164,17 +164,16 @@ def test_the_head_does_what_the_library_does_after_the_last_layer(
     _assert_a_wide_split_is_whole(make_stage, tmp_path, ends_in=np.tanh)
 
 
-@pytest.mark.parametrize("model_type", ["granite", "olmo2", "gpt2", "cohere", "falcon", "lfm2"])
+@pytest.mark.parametrize("model_type", ["stablelm", "olmo2", "gpt2", "cohere", "falcon", "lfm2"])
 def test_a_family_outside_the_table_runs_as_a_range(
     make_stage: MakeStage, tmp_path: Path, model_type: str
 ) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    special = {"granite": {"embedding_multiplier": 12.0, "logits_scaling": 2.0}}
     older = {"n_embd": 64, "n_layer": 8, "n_head": 4, "n_positions": 256, "vocab_size": 256}
     small = older if model_type == "gpt2" else _SMALL
     ends = {"bos_token_id": None, "eos_token_id": 255}
-    config = AutoConfig.for_model(model_type, **small, **ends, **special.get(model_type, {}))
+    config = AutoConfig.for_model(model_type, **small, **ends)
     AutoModelForCausalLM.from_config(config).eval().save_pretrained(tmp_path)
     _assert_a_wide_split_is_whole(make_stage, tmp_path)
 

@@ -93,6 +93,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "qwen3",
         {"tie_word_embeddings": False, "head_dim": 32, "rope_parameters": _rope(30000.0)},
     ),
+    "granite": (
+        "granite",
+        {
+            "tie_word_embeddings": True,
+            "embedding_multiplier": 6.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 1.7,
+            "rope_parameters": _rope(25000.0),
+        },
+    ),
     "smollm3": ("smollm3", {"tie_word_embeddings": True, "rope_parameters": _rope(60000.0)}),
     "mixtral": (
         "mixtral",

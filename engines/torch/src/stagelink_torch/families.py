@@ -24,6 +24,7 @@ MODULES = {
     "qwen3_moe": "qwen3_moe",
     "gemma3_text": "gemma3_text",
     "gpt_oss": "gpt_oss",
+    "granite": "granite",
     "qwen3_next": "qwen3_next",
     "qwen3_5": "qwen3_5",
     "qwen3_5_text": "qwen3_5",

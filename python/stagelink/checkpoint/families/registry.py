@@ -16,6 +16,7 @@ from stagelink.checkpoint.families.described import DESCRIBED, read_described
 from stagelink.checkpoint.families.gemma3 import read_gemma3
 from stagelink.checkpoint.families.gguf_family import read_gguf_family
 from stagelink.checkpoint.families.gpt_oss import read_gpt_oss
+from stagelink.checkpoint.families.granite import read_granite
 from stagelink.checkpoint.families.llama import read_llama
 from stagelink.checkpoint.families.mixtral import read_mixtral
 from stagelink.checkpoint.families.qwen3_5 import read_qwen3_5, read_qwen3_5_moe
@@ -40,6 +41,7 @@ _READERS: Final[dict[str, Reader]] = {
     "deepseek_v3": read_deepseek_v3,
     "gemma3_text": read_gemma3,
     "gpt_oss": read_gpt_oss,
+    "granite": read_granite,
     "llama": read_llama,
     "mixtral": read_mixtral,
     "qwen2": read_llama,
