@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.errors import CheckpointError, ConfigError
+from stagelink.errors import ConfigError
 from stagelink.verify.prompts import default_prompts, parse_prompts, shaped
 from stagelink.verify.scenario import Wanted
 
@@ -55,12 +55,9 @@ def wanted_of(
 
 def _encode(choice: ReferenceChoice) -> Callable[[str], Sequence[int]] | None:
     """Return what turns text into ids; ``None`` for a checkpoint without a tokenizer."""
-    try:
-        tokenizer = choice.checkpoint.tokenizer()
-    except CheckpointError as error:
-        if error.reason == "tokenizer_missing":
-            return None
-        raise
+    tokenizer = choice.checkpoint.usable_tokenizer()
+    if tokenizer is None:
+        return None
     return lambda text: tokenizer.encode(text, add_special=True)
 
 
