@@ -51,7 +51,7 @@ class Tiny:
         return make_family(self._folder / f"{name}-{dtype}", name, dtype)
 
 
-def open_stages(engine: str, model: Path, dtype: str = "float32") -> Stages:
+def open_stages(engine: str, model: Path | str, dtype: str = "float32") -> Stages:
     """Return what makes stages of a model on an engine; skip the test where one lacks the other."""
     library = ENGINES[engine]
     pytest.importorskip(library, reason=f"the {engine} engine needs {library}")

@@ -37,7 +37,7 @@ class Stages:
     """One model and one engine class; every stage that it makes is closed with it.
 
     Attributes:
-        model: Path of the checkpoint.
+        model: Path of the checkpoint, or `smollm2`.
         settings: What every stage gets unless a test says otherwise.
         family: The model's numbers.
         tolerance: How far logits of two compositions may be apart.

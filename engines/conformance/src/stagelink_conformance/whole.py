@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def load_whole(folder: Path, dtype: str = "float32") -> Any:
+def load_whole(folder: Path | str, dtype: str = "float32") -> Any:
     """Load a checkpoint folder as the library does; its own code only."""
     import torch  # noqa: PLC0415 - two seconds, and not everybody has it
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
@@ -28,7 +28,7 @@ def load_whole(folder: Path, dtype: str = "float32") -> Any:
     return model.eval()
 
 
-def whole_logits(folder: Path, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
+def whole_logits(folder: Path | str, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
     """Return the logits ``[ids, vocab]`` of one call over all ids, float32."""
     import torch  # noqa: PLC0415 - see above
 
