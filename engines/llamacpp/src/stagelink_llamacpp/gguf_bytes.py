@@ -20,6 +20,7 @@ ALIGNMENT = 32
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
             12: "d"}  # fmt: skip
+_REAL = (6, 12)
 _MAGIC_AND_VERSION = b"GGUF" + struct.pack("<I", 3)
 
 
@@ -60,17 +61,14 @@ def encode_head(
     """Return the bytes before the tensor data, padded to the border where it begins.
 
     Args:
-        values: Metadata; a key that ``kinds`` lacks, or where it has no list for one, is written as
-            the type of its Python value.
+        values: Metadata; a key that ``kinds`` lacks, or has a type for that its value does not fit,
+            is written as the type of its Python value.
         kinds: Value types, as ``GgufSource.kinds``.
         entries: The tensor table, in the order of the data.
     """
     parts = [_MAGIC_AND_VERSION, struct.pack("<QQ", len(entries), len(values))]
     for key, value in values.items():
-        kind = kinds.get(key)
-        if kind is None or (kind[0] == ARRAY) is not isinstance(value, list):
-            kind = _kind_of(value)
-        parts += [_text(key), _value(value, kind)]
+        parts += [_text(key), _value(value, kinds.get(key))]
     for entry, offset in zip(entries, offsets_of(entries), strict=True):
         shape = entry.shape[::-1]
         parts += [_text(entry.name), struct.pack(f"<I{len(shape)}Q", len(shape), *shape)]
@@ -80,13 +78,28 @@ def encode_head(
 
 
 def _value(value: Any, told: tuple[int, ...] | None) -> bytes:
-    kind = told
-    if kind is None or (kind[0] == ARRAY) != isinstance(value, list):
-        kind = _kind_of(value)
+    kind = told if told is not None and _fits(value, told) else _kind_of(value)
     if kind[0] != ARRAY:
         return struct.pack("<I", kind[0]) + _plain(value, kind[0])
     items = b"".join(_plain(one, kind[1]) for one in value)
     return struct.pack("<IIQ", ARRAY, kind[1], len(value)) + items
+
+
+def _fits(value: Any, kind: tuple[int, ...]) -> bool:
+    """Say whether a value can be written as a type: true and false as whole numbers too."""
+    if isinstance(value, list):
+        return kind[0] == ARRAY and all(_fits(one, kind[1:]) for one in value)
+    if isinstance(value, str):
+        return kind[0] == STRING
+    if kind[0] not in _FORMATS or isinstance(value, float) != (kind[0] in _REAL):
+        return False
+    if kind[0] == BOOL and not isinstance(value, bool):
+        return False
+    try:
+        struct.pack(f"<{_FORMATS[kind[0]]}", value)
+    except (struct.error, OverflowError):
+        return False
+    return True
 
 
 def _plain(value: Any, kind: int) -> bytes:
@@ -94,7 +107,7 @@ def _plain(value: Any, kind: int) -> bytes:
         return _text(value)
     try:
         return struct.pack(f"<{_FORMATS[kind]}", value)
-    except struct.error:
+    except (struct.error, OverflowError):
         raise ConfigError(
             f"llamacpp engine: expected {_FORMATS[kind]!r} to hold a number of the metadata, got "
             f"{str(value)[:40]}; fetch the file again",
@@ -109,9 +122,7 @@ def _text(text: str) -> bytes:
 
 def _kind_of(value: Any) -> tuple[int, ...]:
     if isinstance(value, list):
-        return (ARRAY, *_kind_of(value[0]))
-    if isinstance(value, list) and value:
-        return (ARRAY, *_kind_of(value[0]))
+        return (ARRAY, *(_kind_of(value[0]) if value else (U32,)))
     # bool first: it is an int too.
     for one, kind in ((bool, BOOL), (int, U32), (float, F32), (str, STRING)):
         if isinstance(value, one):

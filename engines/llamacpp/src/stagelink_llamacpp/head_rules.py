@@ -47,7 +47,7 @@ def head_file_of(rule: Rule, *, output: bool, output_bias: bool) -> HeadFile:
     # Only qwen2 adds a bias to the logits.
     name = "qwen2" if output_bias else rule.architecture.head
     keys = {key: rule.values[key] for key in rule.architecture.head_keys if key in rule.values}
-    heads = rule.values["attention.head_count"] if output_bias else 1
+    heads = _heads(rule) if output_bias else 1
     lanes = width // heads if output_bias else HEAD_LANES
     own = {
         "context_length": rule.values["context_length"],
@@ -68,6 +68,13 @@ def head_file_of(rule: Rule, *, output: bool, output_bias: bool) -> HeadFile:
     rows_node = "inp_scaled" if name == "gemma2" else None
     zeros = _zero_layer(name, width, heads * lanes, lanes)
     return HeadFile(file_values(name, own, rule.vocab), zeros, renamed, rows_node)
+
+
+def _heads(rule: Rule) -> int:
+    """As many heads as the source has, where they share the width evenly; else one."""
+    heads = rule.values.get("attention.head_count")
+    width = rule.values["embedding_length"]
+    return heads if type(heads) is int and heads > 0 and width % heads == 0 else 1
 
 
 def _zero_layer(name: str, width: int, queries: int, lanes: int) -> dict[str, tuple[int, ...]]:

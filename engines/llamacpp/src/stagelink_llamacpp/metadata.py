@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stagelink.engine import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EPSILON = "attention.layer_norm_rms_epsilon"
+_WHOLE_MAX = 1 << 31
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+# What the rules compute with, where a file has it: whole numbers of 0 on, and finite ones.
+_WHOLE = (
+    "attention.sliding_window", "attention.q_lora_rank", "expert_gating_func",
+    "full_attention_interval", "leading_dense_block_count", "nextn_predict_layers",
+)  # fmt: skip
+_FINITE = ("embedding_scale", "final_logit_softcapping", "logit_scale")
 # Lists with one element a layer.
 _PER_LAYER = frozenset((
     "feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count",
@@ -21,6 +31,19 @@ _PER_LAYER = frozenset((
 ))  # fmt: skip
 # Lists that are something else, whatever their length.
 _NOT_PER_LAYER = frozenset(("rope.dimension_sections", "deepstack_mapping"))
+
+
+def check_numbers(values: Mapping[str, Any], prefix: str) -> None:
+    """Refuse a value of another type than the rules compute with."""
+    for key in _WHOLE:
+        value = values.get(key, 0)
+        if type(value) is not int or not 0 <= value < _WHOLE_MAX:
+            raise wrong(prefix + key, f"0 to {_WHOLE_MAX - 1}", value)
+    for key in (EPSILON, *_FINITE):
+        value = values.get(key, None if key == EPSILON else 0.0)
+        # Not a number is not below anything either.
+        if type(value) is not float or not abs(value) <= _FLOAT32_MAX:
+            raise wrong(prefix + key, "a finite number", value)
 
 
 def check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
@@ -53,7 +76,7 @@ def vocab_of(metadata: Mapping[str, Any], prefix: str) -> int:
     """Return the number of tokens."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
-    if type(count) is not int or not 1 <= count < 1 << 31:
+    if type(count) is not int or not 1 <= count < _WHOLE_MAX:
         raise wrong("tokenizer.ggml.tokens", "a list of tokens", count)
     return count
 

@@ -17,8 +17,8 @@ from stagelink.engine import ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
 from stagelink_llamacpp.head_rules import HeadFile, head_file_of
 from stagelink_llamacpp.metadata import (
-    EPSILON,
     check_lists,
+    check_numbers,
     count_of,
     file_values,
     is_per_layer,
@@ -30,7 +30,7 @@ from stagelink_llamacpp.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stagelink_llamacpp.architectures import Architecture
+    from stagelink_llamacpp.architectures import Architecture, Kinds
 
 # Rows of the token table that a stage's file has in place of the real one, which it never reads.
 VOCAB_ROWS = 32
@@ -235,8 +235,7 @@ class Rule:
     def _query_rank(self) -> int:
         """Rank of deepseek2's query, which llama.cpp does not read where it sees a Lite model."""
         is_lite = self.layers in _LITE_LAYERS or (self.layers, self.vocab) == _LITE_BY_VOCAB
-        rank = 0 if is_lite else self.values.get(_QUERY_RANK, 0)
-        return rank if type(rank) is int else 0
+        return 0 if is_lite else int(self.values.get(_QUERY_RANK, 0))
 
     def _deepseek(self) -> dict[str, Any]:
         """What llama.cpp would guess from the number of layers and of tokens, said."""
@@ -268,13 +267,12 @@ def rule_of(architecture: str, metadata: Mapping[str, Any]) -> Rule:
         key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)
     }
     layers = count_of(values, _COUNT, architecture, LAYERS_MAX)
+    check_numbers(values, prefix)
     drafters = values.get(_MTP_COUNT, 0)
-    if type(drafters) is not int or not 0 <= drafters < layers:
+    if drafters >= layers:
         raise wrong(prefix + _MTP_COUNT, f"0 to {layers - 1}", drafters)
     for key in ("embedding_length", "context_length"):
-        count_of(values, key, architecture, 1 << 31)
-    if type(values.get(EPSILON)) is not float:
-        raise wrong(prefix + EPSILON, "a number", values.get(EPSILON))
+        count_of(values, key, architecture, 1 << 24)
     check_lists(values, layers, prefix)
     rule = Rule(known, values, layers - drafters, vocab_of(metadata, prefix))
     _check_variant(rule)
@@ -292,7 +290,19 @@ def _check_variant(rule: Rule) -> None:
             f"expected another number of layers than {rule.layers}, by which llama.cpp knows a "
             f"{known.name} with another scale of its queries, that a slice would lose"
         )
-    for kinds in (known.kinds,):
-        period = values.get(kinds.period_key, kinds.period) if kinds else 1
-        if not isinstance(period, list) and (type(period) is not int or not 0 <= period < 1 << 31):
-            raise wrong(f"{known.name}.{kinds.period_key if kinds else ''}", "a period", period)
+    if known.kinds is not None:
+        _check_kinds(known.kinds, values, f"{known.name}.")
+
+
+def _check_kinds(kinds: Kinds, values: Mapping[str, Any], prefix: str) -> None:
+    """Refuse a list or a period of layers that is none."""
+    given = values.get(kinds.list_key)
+    if isinstance(given, list):
+        if not all(type(one) in (bool, int) for one in given):
+            raise wrong(prefix + kinds.list_key, "a list of true and false", given)
+        return
+    if given is not None and kinds.list_key != kinds.period_key:
+        raise wrong(prefix + kinds.list_key, "a list of true and false", given)
+    period = values.get(kinds.period_key, kinds.period)
+    if type(period) is not int or not 0 <= period <= LAYERS_MAX:
+        raise wrong(prefix + kinds.period_key, f"a period of 0 to {LAYERS_MAX}", period)
