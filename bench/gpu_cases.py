@@ -137,11 +137,12 @@ def graph_and_plain(case: Case) -> dict[str, Any]:
     """Decode by graphs over decode step by step, and how far their logits are apart."""
     graph, plain = case.pipeline(), case.pipeline()
     for engine in plain.engines:
-        loaded = engine._loaded  # type: ignore[attr-defined] # noqa: SLF001 - the twin of a graph
-        runner = PlainRunner(loaded.model)
-        engine._loaded = dataclasses.replace(loaded, runner=runner)  # type: ignore[attr-defined] # noqa: SLF001
+        twin: Any = engine
+        runner = PlainRunner(twin._loaded.model)  # noqa: SLF001 - a graph's twin
+        twin._loaded = dataclasses.replace(twin._loaded, runner=runner)  # noqa: SLF001 - likewise
     ids = _ids(case.rows + case.steps)
-    ratios, both = [], ([], [])  # type: tuple[list[float], tuple[list[float], list[float]]]
+    ratios: list[float] = []
+    both: tuple[list[float], list[float]] = ([], [])
     for repeat in range(case.repeats):
         taken = [_play(one, ids, case.rows, repeat + 1)[1] for one in (graph, plain)]
         for seconds, one in zip(both, taken, strict=True):

@@ -154,7 +154,7 @@ class Attend:
                 part = held[:, first - slots.reserved : last]
             else:
                 part = torch.cat((held[:, : slots.reserved], held[:, first:last]), dim=1)
-            both.append(part.to(self._setup.dtype))
+            both.append(part if part.dtype == self._setup.dtype else part.to(self._setup.dtype))
         return both[0], both[1]
 
     def _mask(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stagelink_torch.layer import Setup
 
 # A block and what the product itself needs fit the second-level cache of most cores.
-BLOCK_BYTES = 512 << 10
+BLOCK_BYTES = 768 << 10
 # Rows of a block are a multiple of this: a product's own step through the rows is smaller.
 _ROWS = 32
 _TRIES = 3
