@@ -5,6 +5,7 @@ Cuts that leave a stage with only linear layers, or only one layer, are among th
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,6 +60,25 @@ def test_a_split_has_the_bits_of_the_whole_in_every_chunking(
         split = make_pipeline(tiny(name), cuts)
         for script, outcomes in zip(scripts, expected, strict=True):
             assert_same_bits(split.play(script), outcomes)
+
+
+@pytest.mark.parametrize(
+    ("name", "outer"), [("qwen3_5_text", "qwen3_5"), ("gemma3_text", "gemma3")]
+)
+def test_a_composite_checkpoint_has_the_bits_of_its_text_model(
+    tiny: Callable[..., Path], tmp_path: Path, name: str, outer: str
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(tiny(name) / "model.safetensors")
+    moved = {one.replace("model.", "model.language_model.", 1): t for one, t in tensors.items()}
+    save_file(moved, tmp_path / "model.safetensors")
+    text = json.loads((tiny(name) / "config.json").read_text(encoding="utf-8"))
+    config = {"model_type": outer, "text_config": text, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    expected = make_pipeline(tiny(name)).play(script)
+    assert_same_bits(make_pipeline(tmp_path, [3, 7]).play(script), expected)
 
 
 @pytest.mark.parametrize("name", [one for one in FAMILIES if one not in WITH_EXPERTS])

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 from tests.engines.mlx.rig import FAMILIES, in_chunks, make_engine, make_pipeline, token_ids
 
 from stagelink.checkpoint.open import open_checkpoint
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from stagelink_mlx import MlxEngine
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_stage_holds_its_own_weights_and_little_more(
@@ -32,9 +35,7 @@ def test_a_stage_holds_its_own_weights_and_little_more(
 ) -> None:
     checkpoint = open_checkpoint(tiny(name))
     family = read_family(checkpoint.config, tensors=checkpoint.tensors)
-    largest = max(
-        sum(checkpoint.tensors[one].nbytes for one in family.layer_tensors(n)) for n in (3, 4)
-    )
+    largest = _largest_array(make_engine(checkpoint, 3, 5))
     mx.clear_cache()
     before = mx.get_active_memory()
     engine = make_engine(checkpoint, 3, 5)
@@ -43,10 +44,16 @@ def test_a_stage_holds_its_own_weights_and_little_more(
     engine.load()
     held = engine.describe().weight_bytes
     assert held <= mx.get_active_memory() - before <= held + 65536
-    # While a layer is read there are its tensors as read, and as laid out.
-    assert mx.get_peak_memory() - before <= held + 2 * largest + 65536
+    # While a layer is read there are its tensors as read, and one of them as laid out.
+    assert mx.get_peak_memory() - before <= held + largest + 65536
     names = family.own_tensors(3, 5, lead=False)
     assert checkpoint.bytes_read == sum(checkpoint.tensors[one].nbytes for one in names)
+
+
+def _largest_array(engine: MlxEngine) -> int:
+    """Return the bytes of the largest array of a stage, which need not be loaded."""
+    layers = engine._layers._layers
+    return max(one.nbytes for layer in layers for _, one in tree_flatten(layer.parameters()))
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])

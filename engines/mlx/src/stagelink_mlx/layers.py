@@ -36,7 +36,7 @@ class LayerRange:
     """Layers ``first..end`` of a model, built without their weights, which ``load`` reads.
 
     mlx_lm builds the whole model, so that every rule about a layer's number is decided on the
-    numbers of the whole; nothing of it is evaluated, and the layers of others are dropped.
+    numbers of the whole; nothing of others is evaluated, and after ``load`` nothing is left of it.
 
     Attributes:
         held_bytes: Bytes that the own tensors take once they are read.
@@ -83,14 +83,19 @@ class LayerRange:
         return any(type(one).__name__ == _FLOAT_EXPERTS for one in modules)
 
     def load(self, progress: Callable[[list[str]], None]) -> None:
-        """Read the own tensors, a layer at a time; ``progress(names)`` after each."""
+        """Read the own tensors, once, a layer at a time; ``progress(names)`` after each."""
         for at, names in self._parts():
             module, prefix = self._place(at)
             named = self._weights.read(names)
             module.load_weights([(k.removeprefix(prefix), v) for k, v in named.items()])
+            del named
             module.eval()
-            mx.eval(module.parameters())
+            # One by one: what an array was laid out from is freed before the next is.
+            for array in dict(tree_flatten(module.parameters())).values():
+                mx.eval(array)
             progress(names)
+        # With it go mlx_lm's model and the layers of others.
+        del self._weights
 
     def new_caches(self, context: int) -> list[LayerCache]:
         """Return the empty state of one stream."""

@@ -149,7 +149,7 @@ class Weights:
         if self._family.model_type == "gpt_oss":
             return _split_experts(index)
         if self._recipe.module in _STACKED_WEIGHTS_ONLY:
-            return _stack_experts(index, fused=self._recipe.module == "qwen3_5_moe")
+            return _stack_experts(index, weights=self._recipe.module == "qwen3_5_moe")
         return index
 
 
@@ -197,33 +197,22 @@ def _split_experts(index: Mapping[str, mx.array]) -> dict[str, mx.array]:
     return found
 
 
-def _stack_experts(index: Mapping[str, mx.array], *, fused: bool) -> dict[str, mx.array]:
+def _stack_experts(index: Mapping[str, mx.array], *, weights: bool) -> dict[str, mx.array]:
     """Stack what belongs to single experts and mlx_lm's loader does not stack.
 
     Args:
         index: Every tensor.
-        fused: Whether the loader wants gate and up in one tensor, stacked; else it stacks weights
-            itself.
+        weights: Whether the loader leaves the weights too, and not only scales and biases.
     """
     found: dict[str, mx.array] = {}
-    experts: dict[tuple[str, str], dict[str, dict[int, mx.array]]] = {}
+    stacks: dict[str, dict[int, mx.array]] = {}
     for name, array in index.items():
         match = _EXPERT.fullmatch(name)
-        if match is None or (match[4] == "weight" and not fused):
+        if match is None or (match[4] == "weight" and not weights):
             found[name] = array
         else:
-            layer = experts.setdefault((match[1], match[4]), {"gate": {}, "up": {}, "down": {}})
-            layer[match[3]][int(match[2])] = array
-    for (stem, side), layer in experts.items():
-        stacks = {
-            part: mx.stack([single[expert] for expert in sorted(single)])
-            for part, single in layer.items()
-        }
-        if side == "weight":
-            both = mx.concatenate([stacks["gate"], stacks["up"]], axis=-2)
-            found[f"{stem}experts.gate_up_proj"] = both
-            found[f"{stem}experts.down_proj"] = stacks["down"]
-        else:
-            for part, stack in stacks.items():
-                found[f"{stem}switch_mlp.{part}_proj.{side}"] = stack
+            stack = stacks.setdefault(f"{match[1]}switch_mlp.{match[3]}_proj.{match[4]}", {})
+            stack[int(match[2])] = array
+    for name, stack in stacks.items():
+        found[name] = mx.stack([stack[expert] for expert in sorted(stack)])
     return found
