@@ -131,6 +131,9 @@ def test_reading_the_understood_config_again_changes_nothing():
         (GPT_OSS, {"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling"),
         (DEEPSEEK, {"scoring_func": "softmax"}, "config_field"),
         (DEEPSEEK, {"n_group": 3}, "config_field"),
+        # Four layers cannot begin with five dense ones.
+        (DEEPSEEK, {"first_k_dense_replace": 5}, "config_field"),
+        (QWEN3_MOE, {"layer_types": ["sliding_attention"] * 4}, "sliding_window"),
         (DEEPSEEK, {"moe_layer_freq": 2}, "config_field"),
         (DEEPSEEK, {"num_mtp_layers": 1, "num_nextn_predict_layers": 2}, "config_field"),
         (SIZES | {"model_type": "smollm3"}, {"no_rope_layers": [1, 2, 1, 1]}, "config_field"),
@@ -248,6 +251,7 @@ def made(tmp_path_factory):
     return {name: families.make_family(home / name, name) for name in MADE}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", MADE)
 def test_names_and_shapes_are_those_of_the_files_that_transformers_writes(made, name):
@@ -259,6 +263,7 @@ def test_names_and_shapes_are_those_of_the_files_that_transformers_writes(made, 
     assert read_family(checkpoint.config).all_tensors() == family.all_tensors()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", MADE)
 def test_the_understood_config_makes_the_same_model_in_transformers(made, name):

@@ -107,6 +107,7 @@ def test_the_command_line_runs_each_format_and_prints_the_same_tokens(tmp_path, 
     assert all(one == answers[0] for one in answers[1:])
 
 
+@pytest.mark.slow
 def test_a_composite_in_shards_and_a_gguf_are_the_text_model(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     torch_engine = pytest.importorskip("stagelink_torch", reason="stagelink-torch is missing")
@@ -126,6 +127,7 @@ def test_a_composite_in_shards_and_a_gguf_are_the_text_model(tmp_path):
     assert all(one == results[0] for one in results[1:])
 
 
+@pytest.mark.slow
 def test_experts_one_by_one_stacked_and_in_a_gguf_are_the_same_experts(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     torch_engine = pytest.importorskip("stagelink_torch", reason="stagelink-torch is missing")

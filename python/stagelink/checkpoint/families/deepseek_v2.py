@@ -14,6 +14,13 @@ from stagelink.checkpoint.families.latent import LatentFamily, latent_arguments,
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.config_reading import Source
 
+_MEANT: Final = {
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 0,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0,
+}
 _METHODS: Final = ("greedy", "group_limited_greedy")
 _FIXED: Final[dict[str, tuple[object, ...]]] = {
     "attention_bias": (False,),
@@ -41,7 +48,7 @@ def read_deepseek_v2(source: Source, model_type: str) -> DeepseekV2Family:
         CheckpointError: The refusals of `read_family`.
     """
     fields = source.fields
-    config = take_latent(source, model_type, shared=2)
+    config = take_latent(source, model_type, _MEANT)
     method = fields.raw("topk_method", "greedy")
     if method not in _METHODS:
         raise fields.refusal("topk_method", " or ".join(_METHODS), method)

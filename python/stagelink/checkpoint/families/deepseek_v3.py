@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
     from stagelink.checkpoint.families.config_reading import Source
 
+_MEANT: Final = {
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "n_group": 8,
+    "topk_group": 4,
+    "routed_scaling_factor": 2.5,
+}
 _DRAFTERS_MAX: Final = 8
 _FIXED: Final[dict[str, tuple[object, ...]]] = {
     "attention_bias": (False,),
@@ -63,7 +70,7 @@ def read_deepseek_v3(source: Source, model_type: str) -> DeepseekV3Family:
         CheckpointError: The refusals of `read_family`.
     """
     fields = source.fields
-    config = take_latent(source, model_type, shared=1)
+    config = take_latent(source, model_type, _MEANT)
     config["norm_topk_prob"] = fields.flag("norm_topk_prob", default=True)
     config["rope_interleave"] = fields.flag("rope_interleave", default=True)
     said = "num_mtp_layers" if fields.has("num_mtp_layers") else "num_nextn_predict_layers"

@@ -117,27 +117,28 @@ class LatentFamily(Family):
         return LayerState(MLA, (self.latent_width + self.rope_width) * value_bytes)
 
 
-def take_latent(source: Source, model_type: str, *, shared: int) -> dict[str, Any]:
-    """Take what both families say in the same words; ``shared`` experts where none are said."""
+def take_latent(source: Source, model_type: str, meant: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what both families say in the same words; ``meant`` has what each leaves unsaid."""
     fields = source.fields
+    fields.fill(meant)
     config = take_sizes(fields, model_type)
     heads = fields.count("num_attention_heads", WIDTH_MAX)
     # Keys have no heads of their own; files repeat the number, and some say a derived width.
     fields.drop(["num_key_value_heads", "head_dim", "qk_head_dim"])
     config["num_attention_heads"] = config["num_key_value_heads"] = heads
-    # Null means that there is none, which a key left out does not.
+    # Null says that q is projected at once; where that is wrong the tensors show it.
     config["q_lora_rank"] = None
     if fields.has("q_lora_rank"):
         config["q_lora_rank"] = fields.count("q_lora_rank", WIDTH_MAX)
-    config |= {key: fields.count(key, WIDTH_MAX, meant) for key, meant in _SIZES.items()}
+    config |= {key: fields.count(key, WIDTH_MAX, usual) for key, usual in _SIZES.items()}
     if config["qk_rope_head_dim"] % 2:
         raise fields.refusal("qk_rope_head_dim", "an even number", config["qk_rope_head_dim"])
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
     config["moe_intermediate_size"] = fields.count("moe_intermediate_size", WIDTH_MAX)
     take_expert_counts(fields, config, "n_routed_experts")
-    config["n_shared_experts"] = fields.count("n_shared_experts", EXPERTS_MAX, shared, minimum=0)
+    config["n_shared_experts"] = fields.count("n_shared_experts", EXPERTS_MAX, minimum=0)
     layers = config["num_hidden_layers"]
-    config["first_k_dense_replace"] = fields.count("first_k_dense_replace", layers, 0, minimum=0)
+    config["first_k_dense_replace"] = fields.count("first_k_dense_replace", layers, minimum=0)
     config["rope_parameters"] = take_rope_parameters(fields, _THETA, _KINDS)
     _take_groups(fields, config)
     return config
@@ -145,11 +146,11 @@ def take_latent(source: Source, model_type: str, *, shared: int) -> dict[str, An
 
 def _take_groups(fields: Fields, config: dict[str, Any]) -> None:
     experts = config["n_routed_experts"]
-    config["n_group"] = fields.count("n_group", experts, 1)
-    config["topk_group"] = fields.count("topk_group", config["n_group"], 1)
+    config["n_group"] = fields.count("n_group", experts)
+    config["topk_group"] = fields.count("topk_group", config["n_group"])
     if experts % config["n_group"]:
         raise fields.refusal("n_group", f"a divisor of {experts} experts", config["n_group"])
-    config["routed_scaling_factor"] = fields.number("routed_scaling_factor", 1.0)
+    config["routed_scaling_factor"] = fields.number("routed_scaling_factor")
 
 
 def latent_arguments(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from stagelink.checkpoint.families.config_reading import (
     finish,
     take_expert_counts,
     take_heads,
+    take_layer_types,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
@@ -70,6 +71,10 @@ def read_mixtral(source: Source, model_type: str) -> MixtralFamily:
     take_expert_counts(fields, config, "num_local_experts")
     config["rope_parameters"] = take_rope_parameters(fields, _THETA)
     fields.only("sliding_window", reason="sliding_window")
+    whole = ["full_attention"] * config["num_hidden_layers"]
+    config["layer_types"] = take_layer_types(
+        fields, config["num_hidden_layers"], ("full_attention",), whole
+    )
     common = common_arguments(config, source)
     finish(fields, {"attention_bias": (False,)})
     return MixtralFamily(

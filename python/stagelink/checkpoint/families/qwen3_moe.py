@@ -20,6 +20,7 @@ from stagelink.checkpoint.families.config_reading import (
     has_experts,
     take_expert_counts,
     take_heads,
+    take_layer_types,
     take_sizes,
     take_sparse_layers,
 )
@@ -89,6 +90,10 @@ def read_qwen3_moe(source: Source, model_type: str) -> Qwen3MoeFamily:
     fields.only("use_sliding_window", False, reason="sliding_window")
     # As in Qwen3, a window may be named and left off.
     fields.drop(["sliding_window"])
+    whole = ["full_attention"] * config["num_hidden_layers"]
+    config["layer_types"] = take_layer_types(
+        fields, config["num_hidden_layers"], ("full_attention",), whole
+    )
     common = common_arguments(config, source)
     finish(fields, {"attention_bias": (False,)})
     return Qwen3MoeFamily(
