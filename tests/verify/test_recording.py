@@ -55,6 +55,25 @@ def test_planes_of_a_row_come_together() -> None:
     assert found.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
 
+def test_no_rows_are_no_floats() -> None:
+    for dtype in ("float32", "bfloat16", "float16"):
+        assert RowFormat(dtype, 2, 2).floats(np.empty(0, np.uint8)).shape == (0, 4)
+
+
+def test_rows_of_one_dtype_become_those_of_another() -> None:
+    from stagelink.node.reference import convert_rows
+
+    values = np.array([1.0, -2.5, 3.0, 0.125], np.float32)
+    wide, narrow = RowFormat("float32", 2, 2), RowFormat("bfloat16", 2, 2)
+    there = convert_rows(values.view(np.uint8), wide, narrow)
+    assert (convert_rows(there, narrow, wide).view(np.float32) == values).all()
+    # Halfway between two values of bfloat16: to the even one.
+    half = np.array([1 + 2**-8, 1 + 3 * 2**-8, 1, 1], np.float32).view(np.uint8)
+    back = convert_rows(convert_rows(half, wide, narrow), narrow, wide).view(np.float32)
+    assert back.tolist() == [1.0, 1 + 2**-6, 1.0, 1.0]
+    assert convert_rows(values[:0].view(np.uint8), wide, narrow).size == 0
+
+
 def test_a_row_that_was_computed_again_is_the_one_that_counts() -> None:
     found = recording_of(Wanted(((1, 2, 3) * 12,), ("state",)))
     drafted, plain = found.script.streams("drafted")[0], found.script.streams("plain")[0]

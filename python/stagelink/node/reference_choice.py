@@ -210,7 +210,14 @@ def _made(
         batch_invariant=shapes.batch_invariant and len(alike) == model.world,
         kv_dtype=shapes.kv_dtype if alike else "auto",
     )
-    return Reference(checkpoint, name, settings, watch.converting)
+    try:
+        return Reference(checkpoint, name, settings, watch.converting)
+    except ConfigError as error:
+        # float32 holds every value of the ring's rows, so such a reference says as much.
+        if error.reason != "engine_dtype" or alike or settings.dtype == "float32":
+            raise
+        wide = dataclasses.replace(settings, dtype="float32", kv_dtype="auto")
+        return Reference(checkpoint, name, wide, watch.converting)
 
 
 def _free_bytes() -> int:

@@ -53,7 +53,8 @@ class RowFormat:
             values = (stored.astype(np.uint32) << 16).view(np.float32)
         else:
             values = stored.astype(np.float32)
-        return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(stored.shape[1], -1)
+        rows_first = np.ascontiguousarray(values.transpose(1, 0, 2))
+        return rows_first.reshape(stored.shape[1], self.planes * self.width)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
