@@ -5,8 +5,11 @@ It decides nothing; slicing.py laid out what is in the files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import resource
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagelink_llamacpp.context import Context, Nodes, Shape
@@ -17,7 +20,6 @@ from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from stagelink.engine import Checkpoint, EngineSettings
     from stagelink_llamacpp.library import Library
@@ -78,20 +80,40 @@ def load_stage(
         if progress is not None:
             progress(own.own_bytes, own.own_bytes)
 
-    path = paths[f"{own.first}-{own.end}"]
-    tried(path, nodes, library.versions, alive)
-    context = Context(library, path, setup.device, shape, nodes, alive=alive)
-    embedding = head = None
-    if own.ends is not None:
-        file = own.ends.embed
-        path = paths["embed" if "embed" in paths else "head"]
-        embedding = Embedding(path, file.offset(EMBED), own.embed, rule.embedding_scale)
-        nodes = Nodes(None, own.ends.rule.rows_node)
-        tried(paths["head"], nodes, library.versions, alive)
-        head = Head(library, paths["head"], setup, nodes)
-    _LOG.debug("layers %d-%d: %d bytes of weights", own.first, own.end, own.own_bytes)
+    _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
+    before = _resident()
+    with contextlib.ExitStack() as made:
+        path = paths[f"{own.first}-{own.end}"]
+        tried(path, nodes, library.versions, alive)
+        context = Context(library, path, setup.device, shape, nodes, alive=alive)
+        made.callback(context.close)
+        embedding = head = None
+        if own.ends is not None:
+            path = paths["embed" if "embed" in paths else "head"]
+            begin = own.ends.embed.offset(EMBED)
+            embedding = Embedding(path, begin, own.embed, rule.embedding_scale)
+            made.callback(embedding.close)
+            nodes = Nodes(None, own.ends.rule.rows_node)
+            tried(paths["head"], nodes, library.versions, alive)
+            head = Head(library, paths["head"], setup, nodes)
+        made.pop_all()
+    told = own.first, own.end, _mib(_resident() - before), _mib(_resident())
+    _LOG.info("layers %d-%d: %s more held after loading, %s in all", *told)
     streams = Streams(context, settings.streams_max, recurrent=own.rule.recurrent)
     return Loaded(context, streams, embedding, head)
+
+
+def _resident() -> int:
+    """Return the process's resident bytes; 0 where the system does not say."""
+    try:
+        with Path("/proc/self/statm").open(encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
 
 
 def _files(

@@ -64,7 +64,9 @@ def tried(path: Path, nodes: Nodes, version: str, alive: Callable[[], None]) -> 
             reason=reason,
             operation="try stage file",
         )
-    mark.touch()
+    with contextlib.suppress(OSError):
+        # Without the mark the next start tries it again.
+        mark.touch()
 
 
 def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple[str, str] | None:
