@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llamacpp_contenders import Contender
+    from llamacpp_report import Rates, Samples
 
 # Streams, rows of each one's prompt, and decode steps; the steps begin after prompts of DECODE_AT.
 SHAPES = ((1, 512, 32), (4, 256, 32))
 SMOKE_SHAPES = ((1, 32, 4), (4, 16, 4))
 DECODE_AT = 64
-Samples = dict[tuple[str, int, str], list[float]]
 
 
 def measure(setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, ...]]) -> Samples:
@@ -61,11 +61,17 @@ def measure(setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, .
                 for kind, task in tasks.items():
                     for contender, one in order:
                         told = one.ask(task)
-                        rate = told["prompt_rows_s"]
-                        if kind == "decode":
-                            rate = streams * 1e3 / told["step_ms"]
-                        samples.setdefault((contender, streams, kind), []).append(rate)
+                        samples.setdefault((contender, streams, kind), []).append(
+                            _rates(kind, streams, told)
+                        )
     return samples
+
+
+def _rates(kind: str, streams: int, told: dict[str, float]) -> Rates:
+    """Tokens a second of one answer, and of its least disturbed part."""
+    if kind == "prompt":
+        return (told["prompt_rows_s"], told["prompt_rows_s"])
+    return (streams * 1e3 / told["step_ms"], streams * 1e3 / told["step_ms_tenth"])
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
