@@ -14,7 +14,7 @@ import mlx.core as mx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SPAN_ROWS", "KeysValues", "LayerCache", "Recurrent"]
+__all__ = ["SPAN_ROWS", "KeysValues", "LayerCache", "Reach", "Recurrent"]
 
 # A recurrent state can be cut back by at least this many rows.
 SPAN_ROWS = 64
@@ -130,13 +130,8 @@ class Recurrent:
         self._points = [old, middle, last]
         self._pieces.append((self._position, rows))
 
-    @property
-    def earliest(self) -> int:
-        """The first position that ``cut`` can go back to, beside 0."""
-        return self._points[0].position
-
     def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
-        """Go back to ``position``, which is 0 or from ``earliest`` to what is held.
+        """Go back to ``position``, which is 0 or one that ``Reach`` allows.
 
         ``replay`` runs the layer's recurrence over input rows, with this cache.
         """
@@ -170,6 +165,39 @@ class Recurrent:
         self._now = [state[0], state[1]]
         self._position = position
         self._points = [_Point(position, (state[0], state[1]))] * 3
+
+
+class Reach:
+    """How far a stream of a model with recurrent layers can be cut back.
+
+    It follows the stream's pieces as ``Recurrent`` does, and so says the same on every stage, also
+    on one that has none of those layers: a plan is refused by all stages or by none.
+    """
+
+    def __init__(self) -> None:
+        """Begin at position 0."""
+        self._old = self._middle = 0
+
+    @property
+    def earliest(self) -> int:
+        """The first position that a cut can go back to, beside 0."""
+        return self._old
+
+    def begin(self, position: int) -> None:
+        """Note where a piece begins."""
+        if position - self._middle >= SPAN_ROWS:
+            self._old, self._middle = self._middle, position
+
+    def cut(self, position: int) -> None:
+        """Note a cut to an allowed position."""
+        if position == 0:
+            self._old = self._middle = 0
+        elif position < self._middle:
+            self._middle = self._old
+
+    def restore(self, position: int) -> None:
+        """Note that a saved state was taken at ``position``."""
+        self._old = self._middle = position
 
 
 LayerCache: TypeAlias = KeysValues | Recurrent

@@ -14,7 +14,7 @@ import numpy as np
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
 from stagelink_mlx.arguments import check_family
 from stagelink_mlx.backend import choose_backend, use_threads
-from stagelink_mlx.cache import Recurrent
+from stagelink_mlx.cache import Reach
 from stagelink_mlx.layers import LayerRange
 from stagelink_mlx.rounds import Held, check_round, refuse
 from stagelink_mlx.state import StateFormat, bits_of, from_bits
@@ -37,15 +37,18 @@ _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16
 
 @dataclasses.dataclass(slots=True)
 class _Stream:
-    """An open stream: its state in each own layer, and the positions that it holds."""
+    """An open stream: its state in each own layer, and the positions that it holds.
+
+    ``reach`` is there where the model has recurrent layers, on this stage or on another.
+    """
 
     caches: list[LayerCache]
+    reach: Reach | None
     position: int = 0
 
     def held(self) -> Held:
         """Say what a plan may ask of it."""
-        linear = [one.earliest for one in self.caches if isinstance(one, Recurrent)]
-        return Held(self.position, max(linear, default=0))
+        return Held(self.position, 0 if self.reach is None else self.reach.earliest)
 
 
 class MlxEngine:
@@ -214,12 +217,15 @@ class MlxEngine:
             raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
         with mx.stream(self._backend.device):
             position, parts = self._state_format(layers).parse(state)
-            caches = layers.new_caches(self._settings.context)
+            one = self._new_stream(layers)
             if position:
-                for cache, part in zip(caches, parts, strict=True):
+                for cache, part in zip(one.caches, parts, strict=True):
                     cache.restore(part, position)
-            mx.eval([array for cache in caches for array in cache.arrays()])
-        self._streams[stream] = _Stream(caches, position)
+            mx.eval([array for cache in one.caches for array in cache.arrays()])
+        one.position = position
+        if one.reach is not None:
+            one.reach.restore(position)
+        self._streams[stream] = one
 
     def close(self) -> None:
         """Drop weights and states; calling it again does nothing."""
@@ -239,14 +245,15 @@ class MlxEngine:
         with mx.stream(self._backend.device):
             for entry in checked.entries:
                 if entry.op == OPEN:
-                    caches = layers.new_caches(self._settings.context)
-                    self._streams[entry.stream] = _Stream(caches)
+                    self._streams[entry.stream] = self._new_stream(layers)
                 elif entry.op == CONTINUE:
                     self._cut(layers, self._streams[entry.stream], entry.first)
                 else:
                     del self._streams[entry.stream]
             for piece in checked.pieces:
                 stream = self._streams[piece.stream]
+                if stream.reach is not None:
+                    stream.reach.begin(piece.first)
                 rows = layers.run(rows_of(piece), stream.caches, piece.first)
                 bits = bits_of(rows[0])
                 # Evaluated here, state and all: nothing that is still to be computed may outlive
@@ -256,10 +263,16 @@ class MlxEngine:
                 stream.position = piece.first + piece.end - piece.begin
         self._broken = False
 
+    def _new_stream(self, layers: LayerRange) -> _Stream:
+        reach = Reach() if "linear" in self._family.layer_kinds else None
+        return _Stream(layers.new_caches(self._settings.context), reach)
+
     def _cut(self, layers: LayerRange, stream: _Stream, position: int) -> None:
         if position != stream.position:
             layers.cut(stream.caches, position)
             stream.position = position
+            if stream.reach is not None:
+                stream.reach.cut(position)
 
     def _check_round(self, plan: PlanLike) -> Round:
         streams = {stream: one.held() for stream, one in self._streams.items()}
