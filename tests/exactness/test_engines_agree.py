@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 pytest.importorskip("transformers", reason="the other side of the comparison")
 
-SAME_OPERATIONS = ("llama", "llama3", "qwen2", "qwen3")
+SAME_OPERATIONS = (
+    "llama",
+    "llama3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "granite",
+    "mixtral",
+    "qwen3_moe",
+)
 OTHER_OPERATIONS = tuple(name for name in NAMES if name not in SAME_OPERATIONS)
 LARGEST_DIFFERENCE = 1e-4
 LARGEST_DIVERGENCE = 1e-6
