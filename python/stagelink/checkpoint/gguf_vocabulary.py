@@ -28,9 +28,10 @@ NAMED = {
     "pad_token": "padding_token_id",
 }
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
-# Ids of tokens that only templates and editors use.
+# Ids of tokens that only templates and editors use, and a flag that `ends_of` looks at.
 HARMLESS = (
-    "cls_token_id", "eom_token_id", "eot_token_id", "fim_mid_token_id", "fim_pad_token_id",
+    "add_sep_token", "cls_token_id", "eom_token_id", "eot_token_id", "fim_mid_token_id",
+    "fim_pad_token_id",
     "fim_pre_token_id", "fim_rep_token_id", "fim_sep_token_id", "fim_suf_token_id",
     "mask_token_id", "middle_token_id", "prefix_token_id", "seperator_token_id",
     "suffix_token_id", "token_type_count",
@@ -72,6 +73,8 @@ def ends_of(
     where: Path,
 ) -> dict[str, Any] | None:
     """Return the post processor; ``adds_bos`` is what is meant where the file does not say."""
+    if own.get("add_sep_token", False) is not False:
+        raise bad(where, "tokenizer", "add_sep_token false", shown(own["add_sep_token"]))
     bos, eos = own.get("add_bos_token", adds_bos), own.get("add_eos_token", False)
     for name, flag in (("add_bos_token", bos), ("add_eos_token", eos)):
         if type(flag) is not bool:
