@@ -106,14 +106,10 @@ def _random_streams(smollm2: Path, split: Split, rounds: int, seed: int) -> None
 def test_random_streams_have_the_bits_of_the_whole_and_give_their_slots_back(
     smollm2: Path, split: Split
 ) -> None:
-    _random_streams(smollm2, split, 14, seed=1)
+    _random_streams(smollm2, split, 8, seed=1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(5))
-def test_many_random_streams_have_the_bits_of_the_whole(
-    smollm2: Path, split: Split, seed: int
-) -> None:
-    # 160 rounds open about 45 streams: five seeds are more than 200.
-    _random_streams(smollm2, split, 160, seed)
+def test_many_random_streams_have_the_bits_of_the_whole(smollm2: Path, split: Split) -> None:
+    _random_streams(smollm2, split, 120, seed=2)
