@@ -70,6 +70,16 @@ def test_a_restored_state_goes_on_with_the_same_bits(tiny: Callable[..., Path], 
     assert_same_bits(fresh.play(tail), stages.play(tail))
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
+def test_memory_that_has_grown_shows_in_no_bit(tiny: Callable[..., Path], name: str) -> None:
+    ids = token_ids(1, 300)
+    grown, plain = (make_pipeline(tiny(name), [4], context=400) for _ in range(2))
+    grown.play(in_chunks(ids, [120, 120, 60]))
+    plain.play(in_chunks(ids[:240], [120, 120]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=240)
+    assert_same_bits(grown.play(tail), plain.play(tail))
+
+
 @pytest.mark.parametrize("name", WITH_RECURRENCE)
 def test_a_recurrent_state_goes_back_over_many_rounds(tiny: Callable[..., Path], name: str) -> None:
     ids = token_ids(1, 90)
