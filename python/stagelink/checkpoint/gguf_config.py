@@ -23,7 +23,7 @@ _READ_NAMESPACES = ("adapter", "clip", "split", "training", "xlora")
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
 _FACTOR_TOLERANCE = 1e-5
 # What llama.cpp means where a file says no theta.
-_THETAS: Final = {"llama": 10000.0}
+_THETAS: Final = {"granite": 10000.0, "llama": 10000.0}
 # Of the family's sizes only the largest scales its queries by another number than the head width.
 _GEMMA3_LARGEST_LAYERS: Final = 62
 
@@ -130,8 +130,19 @@ def _gemma3(fields: Fields, config: dict[str, Any]) -> None:
     fields.only("final_logit_softcapping")
 
 
+def _granite(fields: Fields, config: dict[str, Any]) -> None:
+    for key, name in _GRANITE_FACTORS.items():
+        config[name] = decimal(fields.number(key))
+
+
 _HEADS = "num_attention_heads"
-_OWN: Final = {"gemma3": _gemma3, "llama": _llama, "qwen3moe": _qwen3moe}
+_GRANITE_FACTORS: Final = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier",
+}
+_OWN: Final = {"gemma3": _gemma3, "granite": _granite, "llama": _llama, "qwen3moe": _qwen3moe}
 
 
 def _no_experts(fields: Fields) -> None:

@@ -71,6 +71,7 @@ class Architecture:
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({
     "gemma3": Architecture(_FOUR_NORMS, norm_offset=1.0),
+    "granite": Architecture(_PLAIN, interleaved=True),
     # Mixtral has the same architecture's name, and experts.
     "llama": Architecture(
         {**_PLAIN, "ffn_gate_inp": "block_sparse_moe.gate"},

@@ -62,7 +62,9 @@ def to_gguf(
     stacks: dict[str, dict[int, np.ndarray]] = {}
     for name, one in weights.items():
         array = one
-        if architecture in ("llama", "smollm3") and re.search(r"[qk]_proj\.weight$", name):
+        if architecture in ("llama", "smollm3", "granite") and re.search(
+            r"[qk]_proj\.weight$", name
+        ):
             key = "num_attention_heads" if "q_proj" in name else "num_key_value_heads"
             array = interleave(array, config[key])
         if architecture == "gemma3" and name.endswith("norm.weight"):

@@ -29,6 +29,24 @@ CASES = {
     "qwen2": ("qwen2", PLAIN | {"model_type": "qwen2", "tie_word_embeddings": True}, {}),
     "qwen3": ("qwen3", PLAIN | {"model_type": "qwen3"}, {}),
     "smollm3": ("smollm3", PLAIN | {"model_type": "smollm3", "tie_word_embeddings": True}, {}),
+    "granite": (
+        "granite",
+        PLAIN
+        | {
+            "model_type": "granite",
+            "tie_word_embeddings": True,
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 2.5,
+            "residual_multiplier": 0.7,
+        },
+        {
+            "granite.attention.scale": 0.3,
+            "granite.embedding_scale": 3.0,
+            "granite.logit_scale": 2.5,
+            "granite.residual_scale": 0.7,
+        },
+    ),
     "mixtral": (
         "llama",
         PLAIN | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
