@@ -86,15 +86,23 @@ def on_grid(weights):
     return {name: np.round(one * 1024) / np.float32(1024) + 0 for name, one in weights.items()}
 
 
-def both(tmp_path, name):
+def as_file(path, name):
+    """Write the GGUF of a case and return its weights."""
     architecture, config, more = CASES[name]
     weights = on_grid(weights_for(config))
+    keys = metadata(architecture, config) | more
+    tensors = to_gguf(architecture, config, weights)
+    write_gguf(path, architecture, keys, tensors, config["vocab_size"])
+    return weights
+
+
+def both(tmp_path, name):
+    _, config, _ = CASES[name]
+    path = tmp_path / "model.gguf"
+    weights = as_file(path, name)
     folder = tmp_path / "folder"
     folder.mkdir()
     write_folder(folder, config, weights)
-    keys = metadata(architecture, config) | more
-    tensors = to_gguf(architecture, config, weights)
-    path = write_gguf(tmp_path / "model.gguf", architecture, keys, tensors, config["vocab_size"])
     return open_checkpoint(folder), path, weights
 
 

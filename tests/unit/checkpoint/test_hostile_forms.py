@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+from tests.unit.checkpoint.gguf_families import metadata, to_gguf, write_gguf
 from tests.unit.checkpoint.small_families import (
     GEMMA3,
     GPT_OSS,
@@ -18,7 +19,9 @@ from tests.unit.checkpoint.small_families import (
 from tests.unit.checkpoint.test_affine import affine_folder
 from tests.unit.checkpoint.test_families import DEEPSEEK
 from tests.unit.checkpoint.test_forms import fp8_folder, stacked
-from tests.unit.checkpoint.test_hostile_files import replant
+from tests.unit.checkpoint.test_gguf_families import CASES, as_file
+from tests.unit.checkpoint.test_hostile_files import damaged, replant
+from tests.unit.checkpoint.test_sentencepiece import write as write_sentencepiece
 
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
@@ -50,6 +53,7 @@ def outcome(path):
         family.check_tensors(checkpoint.tensors)
         for name in list(family.own_tensors(0, 1, lead=True))[:6]:
             checkpoint.read(name)
+        checkpoint.usable_tokenizer()
     except StagelinkError as error:
         return reason_of(error)
     return "fine"
@@ -102,3 +106,38 @@ def test_a_form_of_strange_values_is_an_error_or_a_checkpoint(tmp_path, make_fol
         (home / part).write_bytes(prefix + text + data[end:])
         seen.add(outcome(home))
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_moe", "granite", "sentencepiece"])
+def test_a_damaged_gguf_of_any_architecture_is_an_error_or_a_checkpoint(tmp_path, name):
+    path = tmp_path / "model.gguf"
+    if name == "sentencepiece":
+        write_sentencepiece(path)
+    else:
+        as_file(path, name)
+    data = path.read_bytes()
+    assert outcome(path) == "fine"
+    # All metadata and the tensor table lie before the first weights.
+    metadata = data.index(b"token_embd.weight") + 4000
+    seen = set()
+    for seed in range(150):
+        path.write_bytes(damaged(data, metadata, seed))
+        seen.add(outcome(path))
+    assert len(seen) > 3
+
+
+def test_a_part_of_a_split_gguf_that_lies_is_an_error_or_a_checkpoint(tmp_path):
+    architecture, config, more = CASES["qwen3"]
+    tensors = list(to_gguf(architecture, config, weights_for(config)).items())
+    paths = [tmp_path / f"m-{n:05d}-of-00002.gguf" for n in (1, 2)]
+    for n, path in enumerate(paths):
+        keys = {"split.no": n, "split.count": 2, "split.tensors.count": len(tensors)}
+        keys |= metadata(architecture, config) | more if n == 0 else {}
+        write_gguf(path, architecture, keys, dict(tensors[n::2]), config["vocab_size"])
+    good = paths[1].read_bytes()
+    assert outcome(paths[0]) == "fine"
+    seen = set()
+    for seed in range(100):
+        paths[1].write_bytes(damaged(good, 3000, seed))
+        seen.add(outcome(paths[0]))
+    assert len(seen) > 3
