@@ -145,6 +145,48 @@ class _Lacking:
         return {name: shape for name, shape in own.items() if name != self._missing}
 
 
+def test_a_composite_checkpoint_in_shards_gives_the_text_models_bits(
+    tiny: Tiny, make_stage: MakeStage, tmp_path: Path
+) -> None:
+    plain, composite = tiny("qwen3_5_text"), _composite(tiny("qwen3_5_text"), tmp_path)
+    ids = random_ids(1, 40, 255)
+    got, expected = (
+        Pipeline([_loaded(make_stage, folder, *ends) for ends in ((0, 3), (3, 8))]).play(
+            chunked(1, ids, 17)
+        )
+        for folder in (composite, plain)
+    )
+    assert all(one.same_bits(other) for one, other in zip(got, expected, strict=True))
+
+
+def _composite(plain: Path, home: Path) -> Path:
+    """Write a text model as the language part of a composite one, in two shards."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    folder = home / "composite"
+    folder.mkdir()
+    config = json.loads((plain / "config.json").read_text())
+    ids = {key: config.pop(key, None) for key in ("eos_token_id", "tie_word_embeddings")}
+    outer = {"model_type": "qwen3_5", "text_config": config, "vision_config": {}, **ids}
+    outer["architectures"] = ["Qwen3_5ForConditionalGeneration"]
+    config.pop("architectures")
+    (folder / "config.json").write_text(json.dumps(outer))
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): tensor
+        for name, tensor in load_file(plain / "model.safetensors").items()
+    }
+    index: dict[str, str] = {}
+    for shard in (0, 1):
+        file = f"model-0000{shard + 1}-of-00002.safetensors"
+        part = dict(list(tensors.items())[shard::2])
+        save_file(part, folder / file)
+        index |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return folder
+
+
 def test_a_follower_has_no_ends(tiny: Tiny, make_stage: MakeStage) -> None:
     model: LayerRange = make_stage(tiny("llama"), 3, 8)._model
     assert {name.split(".")[1] for name, _ in model.model.named_parameters()} == {"layers"}

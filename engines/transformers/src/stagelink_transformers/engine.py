@@ -202,8 +202,7 @@ class TransformersEngine:
     def close(self) -> None:
         """Drop weights and states; calling it again does nothing."""
         self._streams.clear()
-        if self._loaded:
-            self._model = LayerRange.__new__(LayerRange)
+        self._model.free()
         self._broken = True
 
     def _compute(

@@ -94,6 +94,10 @@ class LayerRange:
             held[name].numel() * kept.get(name, held[name].dtype).itemsize for name in weights
         )
 
+    def free(self) -> None:
+        """Give the weights' memory back; the range cannot run afterwards."""
+        self.model.to("meta")
+
     def make_cache(self, slack: int) -> DynamicCache:
         """Return an empty cache for one stream.
 
