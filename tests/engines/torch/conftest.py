@@ -14,6 +14,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Every promise runs on these two here; the others are marked, for a run by hand.
+_EVERY_DAY = {"llama3", "qwen3"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the promises on further families as ``long``."""
+    here = "engines/torch/test_promises.py"
+    for item in items:
+        if item.path.as_posix().endswith(here):
+            words = set(item.name.replace("[", "-").replace("]", "-").split("-"))
+            if not words & _EVERY_DAY:
+                item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that makes the checkpoint of a family, or finds the one made before."""

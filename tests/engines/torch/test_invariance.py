@@ -23,7 +23,7 @@ from tests.engines.torch.rig import (
     token_ids,
 )
 
-from stagelink.engine import CONTINUE, OPEN, ConfigError
+from stagelink.engine import CLOSE, CONTINUE, OPEN, ConfigError
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
 from stagelink_conformance.stages import assert_same_bits
@@ -99,9 +99,8 @@ def test_four_streams_in_random_mixed_rounds_equal_each_alone(
 def test_a_slot_that_held_infinities_leaves_no_trace(tiny: Callable[..., Path]) -> None:
     pipeline = make_pipeline(tiny("llama"), batch_invariant=True, streams_max=1)
     expected = pipeline.play(in_chunks(token_ids(), [96], 1))
-    pipeline.play([step(Entry(1, 3), ids=[])])
-    model, _ = pipeline.engines[0]._loaded  # type: ignore[attr-defined]
-    for slots in model.slots:
+    pipeline.play([step(Entry(1, CLOSE), ids=[])])
+    for slots in pipeline.engines[0]._loaded.model.slots:
         slots.keys.fill_(float("inf"))
         slots.values.fill_(float("nan"))
     assert_same_bits(pipeline.play(in_chunks(token_ids(), [96], 2)), expected)
