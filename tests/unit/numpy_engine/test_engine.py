@@ -142,3 +142,8 @@ def test_the_wires_own_plan_gives_the_same_bytes(llama: Stages) -> None:
     ids = np.array(llama.ids(1, 9), dtype=np.int64)
     outcomes = [Pipeline([llama.load(0, 8, lead=True)]).send(plan, ids) for plan in (columns, wire)]
     assert outcomes[0].tobytes() == outcomes[1].tobytes()
+
+
+def test_the_description_names_numpy_and_its_blas(llama: Stages) -> None:
+    libraries = llama.load(0, 8, lead=True).describe().libraries
+    assert libraries.startswith(f"numpy {np.__version__}, ")

@@ -6,7 +6,7 @@ It checks and orders; the plan's rules are in rounds.py, the mathematics in mode
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,6 +100,7 @@ class NumpyEngine:
             states=settings.streams_max,
             batch_invariant=settings.batch_invariant,
             weight_bytes=held_bytes(family, self._first, self._end, lead=self._lead),
+            libraries=_libraries(),
         )
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -289,6 +290,14 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
                 f"numpy engine: expected {name} of at least 1{most}, got {value}; change it",
                 reason="engine_limit",
             )
+
+
+def _libraries() -> str:
+    """Name numpy and the BLAS that it was built with: another one may give other bits."""
+    built: Any = np.show_config(mode="dicts")
+    blas = built.get("Build Dependencies", {}).get("blas", {}) if built else {}
+    named = f", {blas['name']} {blas.get('version', '')}".rstrip() if blas.get("name") else ""
+    return f"numpy {np.__version__}{named}"
 
 
 def _refuse(reason: str, expected: str, got: str) -> EngineError:
