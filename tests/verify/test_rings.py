@@ -24,8 +24,8 @@ def verify(lab: Lab, *flags: str, fault: str = "", model: Path | None = None) ->
     return lab.run("verify", *wanted, environment=environment)
 
 
-def receipt(node: Node, code: int) -> dict[str, Any]:
-    assert node.end(SECONDS) == code, node.told + node.text
+def receipt(node: Node, code: int, seconds: float = SECONDS) -> dict[str, Any]:
+    assert node.end(seconds) == code, node.told + node.text
     return node.result
 
 
