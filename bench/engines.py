@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 STREAMS = 16
+# What else is compared, and with what.
+OTHERS = {"torch, invariant": "torch", "numpy": "torch", "numpy, invariant": "numpy"}
 _NEEDED = {"torch": "torch", "transformers": "transformers"}
 
 
@@ -95,14 +97,16 @@ def run(model: str, dtype: str, size: Size) -> Iterator[dict[str, Any]]:
         contenders["torch, invariant"] = Engine("torch", checkpoint, **common, batch_invariant=True)
         numpy_settings = {key: value for key, value in common.items() if key != "threads"}
         contenders["numpy"] = Engine("numpy", checkpoint, **numpy_settings)
+        numpy_settings["batch_invariant"] = True
+        contenders["numpy, invariant"] = Engine("numpy", checkpoint, **numpy_settings)
     prompts, steps, floors = in_turn(contenders, size, ours.engine.describe().weight_bytes)
     yield compared("prompt", "torch", "transformers", prompts)
     yield compared("decode", "torch", "transformers", steps)
     yield compared("decode", "torch", "memory floor", {**steps, "memory floor": floors})
-    for other in ("torch, invariant", "numpy"):
+    for other, usual in OTHERS.items():
         if other in steps:
-            yield compared("prompt", other, "torch", prompts)
-            yield compared("decode", other, "torch", steps)
+            yield compared("prompt", other, usual, prompts)
+            yield compared("decode", other, usual, steps)
     yield many_streams(ours, size)
 
 

@@ -44,19 +44,31 @@ def test_every_matrix_of_a_stage_has_one_switch() -> None:
     assert ReadAhead.of(setup) is not ReadAhead.of(_setup())
 
 
-def test_the_faster_way_is_chosen() -> None:
+def _choose(results: dict[bool, float]) -> tuple[bool, list[bool]]:
+    """Let a switch choose between little work ahead and much work without."""
     ahead = ReadAhead()
     seen: list[bool] = []
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         seen.append(ahead.on)
         # Work instead of time: the way that does less of it must win whatever the machine does.
         for _ in range(1 if ahead.on else 40):
             torch.ones(1 << 16).sum()
+        return torch.tensor(results[ahead.on])
 
     ahead.choose(step)
-    assert ahead.on
+    return ahead.on, seen
+
+
+def test_the_faster_way_is_chosen() -> None:
+    on, seen = _choose({False: 1.0, True: 1.0})
+    assert on
     assert sorted(set(seen)) == [False, True]
+
+
+def test_a_faster_way_with_other_bits_is_not_chosen() -> None:
+    on, _ = _choose({False: 1.0, True: 1.0000001})
+    assert not on
 
 
 def test_a_matrix_of_another_dtype_does_not_read_ahead() -> None:

@@ -110,6 +110,9 @@ class TorchEngine:
         """Read the own tensors and make the slots and the tables."""
         if self._loaded is not None:
             return
+        if self._setup.device.index is not None:
+            # Graphs and streams are made on the current device: a stage has one of its own.
+            torch.cuda.set_device(self._setup.device)
         total = self._weight_bytes()
         reader = StageReader(self._checkpoint, self._setup, self._float32, total, progress)
         with torch.no_grad():
@@ -149,9 +152,10 @@ class TorchEngine:
         if setup.device.type != "cpu" or setup.dtype != torch.float32 or setup.invariant:
             return
 
-        def step() -> None:
+        def step() -> torch.Tensor:
             loaded.model.clear(slot)
-            loaded.model.run(self._new_rows(1), Batch.of([Piece(slot, 0, 0, 1)], setup))
+            rows = self._new_rows(1).fill_(1.0)
+            return loaded.model.run(rows, Batch.of([Piece(slot, 0, 0, 1)], setup))
 
         ReadAhead.of(setup).choose(step)
 
