@@ -62,7 +62,7 @@ CHUNKINGS = {
     "quarters": [24] * 4,
     "sevens": [*[7] * 13, 5],
     "ragged": [33, 7, 1, 5, 50],
-    "prompt_then_rows": [80, *[1] * 16],
+    "prompt_then_rows": [88, *[1] * 8],
 }
 
 

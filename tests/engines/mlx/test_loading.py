@@ -79,6 +79,7 @@ def test_layers_are_made_without_the_rest_of_mlx_lm(tiny: Callable[..., Path]) -
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_mlx_lm_itself_works_after_a_stage_was_made(tiny: Callable[..., Path]) -> None:
     code = (
         "from pathlib import Path; from tests.engines.mlx.rig import make_stage;"
