@@ -39,6 +39,17 @@ class RecordingEngine:
         self._returned = None if returned is None else returned.open("xb")
         self._states = states.open("x", encoding="ascii")
 
+    @property
+    def heartbeat(self) -> Callable[[], None] | None:
+        """What the engine calls inside a long round, where it does."""
+        found: Callable[[], None] | None = getattr(self._engine, "heartbeat", None)
+        return found
+
+    @heartbeat.setter
+    def heartbeat(self, beat: Callable[[], None] | None) -> None:
+        if hasattr(self._engine, "heartbeat"):
+            self._engine.heartbeat = beat
+
     def describe(self) -> EngineDescription:
         """Say what the engine is."""
         return self._engine.describe()
