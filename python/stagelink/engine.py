@@ -46,6 +46,7 @@ __all__ = [
     "RETURN_ALL",
     "RETURN_LAST",
     "RETURN_NONE",
+    "Beating",
     "Checkpoint",
     "CheckpointError",
     "ConfigError",
@@ -239,6 +240,18 @@ class Drafter(Protocol):
     def end(self, stream: int) -> None:
         """Forget a stream."""
         ...
+
+
+@runtime_checkable
+class Beating(Protocol):
+    """What an engine may be besides: one that tells inside a long round that it goes on.
+
+    Attributes:
+        heartbeat: Set by whoever runs the engine, ``None`` before; called from the thread of the
+            round. What it raises breaks the round off and leaves the call.
+    """
+
+    heartbeat: Callable[[], None] | None
 
 
 @runtime_checkable

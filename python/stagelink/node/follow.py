@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from stagelink.engine import Beating
 from stagelink.node.boundary import IncomingRows, OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.returned import gather_returned
@@ -37,6 +38,13 @@ def follow(
     """
     times = StageTimes()
     incoming, outgoing = IncomingRows(ring, rows), OutgoingRows(ring, rows)
+    number = 0
+
+    def beat() -> None:
+        ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
+
+    if isinstance(engine, Beating):
+        engine.heartbeat = beat
     while True:
         began = time.perf_counter()
         received = ring.receive_plan()
@@ -46,7 +54,7 @@ def follow(
         # A round without rows gets aligned memory too, of no bytes: what every engine can view.
         rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else rows.landing[:0]
         rows_out = outgoing.take(plan.rows_total)
-        ring.progress("computing", round=number, busy_limit_seconds=busy_seconds)
+        beat()
         arrived = time.perf_counter()
         with engine_errors(f"computing round {number}"):
             engine.run(plan, rows_in, rows_out)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink.engine import Beating
 from stagelink.node.boundary import OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.times import StageTimes
@@ -95,6 +96,9 @@ class Lead:
             chunk_rows=settings.chunk_rows,
         )
         self.times = StageTimes()
+        self._number = 0
+        if isinstance(engine, Beating):
+            engine.heartbeat = self._beat
 
     def submit(
         self, prompt_ids: Sequence[int], sampling: Sampling, limits: Limits, *, salt: int = 0
@@ -154,8 +158,8 @@ class Lead:
         began = time.perf_counter()
         self._take_due(self._ring.rounds_in_flight_max - 1)
         outgoing = self._outgoing.take(plan.rows_total)
-        number = self._ring.send_plan(plan)
-        self._ring.progress("computing", round=number, busy_limit_seconds=self._busy_seconds)
+        self._number = number = self._ring.send_plan(plan)
+        self._beat()
         sent = time.perf_counter()
         with engine_errors(f"computing round {number}"):
             self._engine.run_first(plan, token_ids, outgoing)
@@ -180,6 +184,10 @@ class Lead:
             wait_seconds=sent - began + received - computed,
         )
         return logits
+
+    def _beat(self) -> None:
+        """Say that the round goes on, at its beginning and inside a long one."""
+        self._ring.progress("computing", round=self._number, busy_limit_seconds=self._busy_seconds)
 
     def _exchange(self, number: int, outgoing: np.ndarray) -> tuple[int, np.ndarray]:
         """Send a round's rows and wait for those that return, and for all rounds before it."""

@@ -15,7 +15,7 @@ pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not ins
 from tests.engines.llamacpp.tiny_gguf import make_gguf
 
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError, EngineSettings, read_family
+from stagelink.engine import Beating, ConfigError, EngineError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import assert_same_bits
@@ -142,3 +142,39 @@ def test_the_contexts_size_changes_no_bit(
     assert_same_bits(
         split(path, 8, (4,), context=500, kv_dtype=kv).play(script), small.play(script)
     )
+
+
+def test_a_long_chunk_beats_without_changing_a_bit_and_a_short_one_does_not(
+    tmp_path: Path, split: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagelink_llamacpp.pulse._SECONDS", 0.0)
+    path = make_gguf(tmp_path, "llama", kind="Q8_0")
+    quiet, beating = split(path, 8, (4,)), split(path, 8, (4,))
+    beats: list[int] = []
+    for engine in beating.engines:
+        assert isinstance(engine, Beating)
+        engine.heartbeat = lambda: beats.append(1)
+    ids = list(range(40))
+    assert_same_bits(beating.play(chunked(1, ids, 40)), quiet.play(chunked(1, ids, 40)))
+    assert len(beats) > 20
+    beats.clear()
+    assert_same_bits(beating.play(chunked(2, ids, 1)), quiet.play(chunked(2, ids, 1)))
+    assert beats == []
+
+
+def test_what_a_heartbeat_raises_ends_the_round_and_the_engine(
+    tmp_path: Path, split: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagelink_llamacpp.pulse._SECONDS", 0.0)
+    pipeline = split(make_gguf(tmp_path, "llama"), 8, ())
+
+    def stop() -> None:
+        raise EngineError("the ring has ended", reason="engine")
+
+    pipeline.engines[0].heartbeat = stop
+    with pytest.raises(EngineError, match="the ring has ended"):
+        pipeline.play(chunked(1, list(range(40)), 40))
+    pipeline.engines[0].heartbeat = None
+    with pytest.raises(EngineError) as caught:
+        pipeline.play(chunked(2, list(range(40)), 40))
+    assert caught.value.reason == "engine_state"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.watch import Watch
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Context:
     Attributes:
         width: Values of a row.
         vocab: Columns of the logits.
+        pulse: What hears of long calls.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Context:
             EngineError: ``load`` with what llama.cpp said.
         """
         self._library = library
+        self.pulse = Pulse(library)
         self._model: Any = None
         self._context: Any = None
         # The library keeps these pointers: the objects live as long as the context.
@@ -252,7 +255,10 @@ class Context:
     def _decode(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> None:
         self._source, self._got, self._given = rows.ctypes.data, 0, 0
         batch = self._batch.fill(rows, firsts)
+        self.pulse.watch(self._context, len(rows))
         result = self._library.api.llama_decode(self._context, batch)
+        if self.pulse.broken is not None:
+            raise self.pulse.broken
         if result != 0:
             wanted = f"llama.cpp to compute {len(rows)} rows (it returned {result})"
             raise self._library.failure(wanted, _AGAIN, "native")
