@@ -48,7 +48,7 @@ class Limits:
         return dataclasses.asdict(self)
 
 
-_FLOAT32 = Limits(difference=5e-4, kl_mean=1e-8, kl_most=1e-7, top1=1.0, relative=1e-4)
+_FLOAT32 = Limits(difference=2e-3, kl_mean=1e-8, kl_most=1e-7, top1=1.0, relative=1e-4)
 _BFLOAT16 = Limits(difference=3.0, kl_mean=5e-3, kl_most=0.2, top1=0.90, relative=0.15)
 _FLOAT16 = Limits(difference=0.5, kl_mean=1e-4, kl_most=1e-2, top1=0.98, relative=1e-2)
 _QUANTIZED = Limits(difference=float("inf"), kl_mean=2e-2, kl_most=0.5, top1=0.90, relative=0.0)
