@@ -125,11 +125,6 @@ class Context:
         )
         self._batch = _Batch(library, shape.rows, nodes.positions_per_row)
 
-    @property
-    def positions_held(self) -> int:
-        """Positions that one sequence can have: llama.cpp rounds up."""
-        return int(self._library.api.llama_n_ctx_seq(self._context))
-
     def rows(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
         """Run rows through all layers and write those of the last one.
 
@@ -173,12 +168,6 @@ class Context:
         api = self._library.api
         memory = api.llama_get_memory(self._context)
         return bool(api.llama_memory_seq_rm(memory, sequence, position, -1))
-
-    def last_position(self, sequence: int) -> int:
-        """Return the last position that a sequence holds, -1 for none."""
-        api = self._library.api
-        memory = api.llama_get_memory(self._context)
-        return int(api.llama_memory_seq_pos_max(memory, sequence))
 
     def save(self, sequence: int, flags: int = 0) -> bytes:
         """Return a sequence's state in llama.cpp's own format."""
@@ -248,7 +237,11 @@ class Context:
         self._context = api.llama_init_from_model(self._model, params)
         if not self._context:
             self._context = None
-            failure = self._library.failure("llama.cpp to make a context", _AGAIN, "load")
+        # It rounds the positions of a sequence up, and so must never give fewer.
+        held = api.llama_n_ctx_seq(self._context) if self._context else 0
+        if held < shape.positions:
+            wanted = f"llama.cpp to make a context of {shape.positions} positions"
+            failure = self._library.failure(wanted, _AGAIN, "load")
             self.close()
             raise failure
 
