@@ -30,7 +30,7 @@ from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.stages import assert_same_bits
 from stagelink_torch import TorchEngine
 from stagelink_torch.families import MODULES, family_module
-from stagelink_torch.weights import ALIGNMENT
+from stagelink_torch.weights import ALIGNMENT, LARGE, SMALL, WeightMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,3 +179,17 @@ def test_a_state_of_another_dtype_is_refused(tiny: Callable[..., Path]) -> None:
     with pytest.raises(EngineError) as caught:
         other.engines[0].restore(1, one.engines[0].save(1))
     assert caught.value.reason == "state_format"
+
+
+def test_memory_for_weights_is_aligned_apart_and_taken_from_long_blocks() -> None:
+    memory = WeightMemory(torch.device("cpu"))
+    shapes = [(SMALL // 4 + 5,), (3, SMALL), (7,), (LARGE // 4 + 3,), (SMALL,)]
+    tensors = [memory.empty(shape, torch.float32) for shape in shapes]
+    for value, tensor in enumerate(tensors):
+        tensor.fill_(value)
+    for value, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
+        assert tensor.data_ptr() % ALIGNMENT == 0
+        assert tuple(tensor.shape) == shape
+        assert bool((tensor == value).all())
+    first, second, last = (tensors[at].untyped_storage().data_ptr() for at in (0, 1, 4))
+    assert first == second == last

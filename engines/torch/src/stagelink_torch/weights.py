@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from stagelink.engine import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import numpy as np
 
     from stagelink.engine import Checkpoint
     from stagelink_torch.layer import Setup
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 # What torch aligns its own CPU memory to, and what the bits of a one-row product may depend on.
 ALIGNMENT = 64
+# Tensors below SMALL are not worth a place, those from LARGE on have a block of their own.
+SMALL, LARGE = 1 << 18, 16 << 20
+_BLOCK_BYTES = 64 << 20
 
 
 class TensorReader:
@@ -68,6 +70,7 @@ class StageReader:
         self._total = total
         self._done = 0
         self._progress = progress
+        self._memory = WeightMemory(setup.device)
 
     def at(self, prefix: str) -> TensorReader:
         """Return a reader of the names that begin with ``prefix``."""
@@ -84,7 +87,7 @@ class StageReader:
             return self._placed(self._tensor(names[0], dtype))
         shapes = [self._checkpoint.tensors[name].shape for name in names]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        block = torch.empty(shape, dtype=dtype, device=self._setup.device)
+        block = self._memory.empty(shape, dtype)
         begin = 0
         for name, one in zip(names, shapes, strict=True):
             block[begin : begin + one[0]] = self._tensor(name, dtype)
@@ -97,7 +100,7 @@ class StageReader:
         dtype = held_dtype(groups[0][0], self._setup.dtype, self._float32)
         shape = tensors[groups[0][0]].shape
         fused = (sum(tensors[name].shape[0] for name in groups[0]), *shape[1:])
-        block = torch.empty((len(groups), *fused), dtype=dtype, device=self._setup.device)
+        block = self._memory.empty((len(groups), *fused), dtype)
         for index, group in enumerate(groups):
             begin = 0
             for name in group:
@@ -107,10 +110,12 @@ class StageReader:
         return block
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor on the device, in memory of torch's own where it was not aligned."""
+        """Return a tensor on the device; on the host, in aligned memory beside its like."""
         if self._setup.device.type != "cpu":
             return tensor.to(self._setup.device)
-        return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+        if tensor.data_ptr() % ALIGNMENT == 0 and not SMALL <= tensor.nbytes < LARGE:
+            return tensor
+        return self._memory.empty(tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
     def _tensor(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Read one tensor in ``dtype``; 16-bit weights that stay as they are take no detour."""
@@ -129,6 +134,38 @@ class StageReader:
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
         return tensor
+
+
+class WeightMemory:
+    """Memory for weights; on the host in long blocks, which the system can map in large pages.
+
+    numpy asks for large pages where an array is long enough. With small ones a product spends a
+    third of its time on looking up addresses. What a block has left over is never touched.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin without a block."""
+        self._device = device
+        self._block = torch.empty(0, dtype=torch.uint8)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor that nothing was written to, aligned to 64 bytes."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._device.type != "cpu" or nbytes < SMALL:
+            return torch.empty(shape, dtype=dtype, device=self._device)
+        if nbytes >= LARGE:
+            return _long(nbytes)[:nbytes].view(dtype).view(shape)
+        if nbytes > len(self._block):
+            self._block = _long(_BLOCK_BYTES)
+        taken, used = self._block[:nbytes], -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self._block = self._block[used:]
+        return taken.view(dtype).view(shape)
+
+
+def _long(nbytes: int) -> torch.Tensor:
+    """Return at least ``nbytes`` of memory of numpy's, aligned to 64 bytes."""
+    block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+    return torch.from_numpy(block[-block.ctypes.data % ALIGNMENT :])
 
 
 def held_bytes(
