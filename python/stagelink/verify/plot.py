@@ -17,6 +17,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
 # Zero has no logarithm: it is drawn on the lower edge.
 _LEAST = 1e-16
 _BAR = 24
+# Series whose names have room under the axis.
+_NAMED = 6
 _LABEL = 260
 
 
@@ -37,13 +39,18 @@ def points(
             for at, value in enumerate(found)
         )
         parts.append(f'<g class="s{index % 6}">{dots}</g>')
+        if index < _NAMED:
+            at = _LEFT + 90 * index
+            parts.append(
+                f'<text class="s{index % 6}" x="{at}" y="{_HEIGHT - 6}">{escape(name)}</text>'
+            )
     if limit:
         at = _up(limit, low, high)
         parts.append(
             f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         )
     parts.append(
-        f'<text x="{(_WIDTH + _LEFT) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(across)}'
+        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 6}" text-anchor="end">{escape(across)}'
         f" 0 to {longest - 1}</text>"
     )
     return _svg("".join(parts), _WIDTH, _HEIGHT)
