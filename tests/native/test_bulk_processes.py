@@ -69,11 +69,15 @@ lead.fail("interrupted", "interrupted")
     command = [sys.executable, "-c", SCRIPT + body, script, key_file]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        began = time.monotonic()
-        os.kill(process.pid, signal.SIGINT)
-        word, at = process.stdout.readline().split()
-        process.communicate(timeout=20)
+        try:
+            assert process.stdout.readline() == "ready\n"
+            began = time.monotonic()
+            os.kill(process.pid, signal.SIGINT)
+            word, at = process.stdout.readline().split()
+            process.communicate(timeout=20)
+        finally:
+            # A test that its limit ends must not wait for the process after that.
+            process.kill()
     assert word == "at"
     assert float(at) - began < 0.1
 
