@@ -19,7 +19,8 @@ BEGAN_WITH = os.environ.get("NEEDY_PRELOAD", "nothing")
 
 class Needy(NumpyEngine):
     def describe(self):
-        return dataclasses.replace(super().describe(), device=f"began with {BEGAN_WITH}")
+        return dataclasses.replace(super().describe(), device=f"began with {BEGAN_WITH}",
+                                   libraries="")
 
 class Plain(Needy):
     pass
