@@ -52,8 +52,6 @@ ENGINES: dict[str, set[str]] = {
     "stagelink_transformers": set(),
     "stagelink_mlx": set(),
     "stagelink_llamacpp": set(),
-    "stagelink_llamacpp": set(),
-    "stagelink_mlx": set(),
     # The test kit opens the checkpoints that it hands to an engine, and makes tiny ones.
     "stagelink_conformance": {"stagelink.checkpoint.open", "stagelink_numpy.tiny"},
 }

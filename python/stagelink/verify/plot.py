@@ -45,9 +45,9 @@ def points(
                 f'<text class="s{index % 6}" x="{at}" y="{_HEIGHT - 6}">{escape(name)}</text>'
             )
     if limit:
-        at = _up(limit, low, high)
+        up = _up(limit, low, high)
         parts.append(
-            f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{up:.1f}" y2="{up:.1f}"/>'
         )
     parts.append(
         f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 6}" text-anchor="end">{escape(across)}'
