@@ -12,7 +12,9 @@ from stagelink.checkpoint.families.registry import FAMILIES, read_family
 from stagelink.checkpoint.families.wide import WideFamily
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.checkpoint.opened import TensorInfo
-from stagelink.errors import CheckpointError, PlacementError
+from stagelink.engine import EngineSettings
+from stagelink.errors import CheckpointError, ConfigError, PlacementError
+from stagelink_numpy import NumpyEngine
 
 DEEPSEEK = SIZES | {
     "model_type": "deepseek_v3",
@@ -239,6 +241,10 @@ def test_a_gguf_of_an_architecture_without_float_reading_is_a_family_of_its_own(
         "blk.1.attn_qkv.weight", "blk.2.attn_qkv.weight",
     }  # fmt: skip
     assert not isinstance(family, WideFamily)
+    with pytest.raises(ConfigError) as caught:
+        NumpyEngine(None, family, 0, 4, lead=True, settings=EngineSettings(context=8))
+    assert caught.value.reason == "engine_family"
+    assert "--engine llamacpp" in str(caught.value)
 
 
 @pytest.fixture(scope="module")

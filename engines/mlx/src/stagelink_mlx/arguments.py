@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_family", "model_arguments", "rope_of_layer"]
 
+
 _ADVICE = "install stagelink[transformers] and use --engine transformers"
 
 
@@ -36,7 +37,7 @@ def check_family(family: Family) -> Recipe:
     if recipe is None or family.row_factor != 1 or family.needs_token_ids:
         raise ConfigError(
             f"mlx engine: expected a model of one of {', '.join(RECIPES)}, got "
-            f"{family.model_type}; {_ADVICE}",
+            f"{family.model_type}; {family.engine_advice}",
             reason="engine_family",
         )
     return recipe

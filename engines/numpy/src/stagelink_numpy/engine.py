@@ -66,7 +66,7 @@ class NumpyEngine:
         if not isinstance(family, LlamaFamily):
             raise ConfigError(
                 f"numpy engine: expected llama, qwen2 or qwen3, got {family.model_type!r}; "
-                "install stagelink[transformers] and use --engine transformers",
+                f"{family.engine_advice}",
                 reason="engine_family",
             )
         _check_settings(family, settings)

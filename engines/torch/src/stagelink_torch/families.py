@@ -49,7 +49,7 @@ def family_module(family: Family) -> FamilyModule:
     if name is None:
         raise ConfigError(
             f"torch engine: expected a model of {', '.join(sorted(MODULES))}, got "
-            f"{family.model_type!r}; install stagelink[transformers] and use --engine transformers",
+            f"{family.model_type!r}; {family.engine_advice}",
             reason="engine_family",
         )
     return cast("FamilyModule", importlib.import_module(f"stagelink_torch.{name}"))

@@ -284,6 +284,9 @@ def _with_rows(
 
 def _build(family: Family, dtype: torch.dtype) -> Any:
     """Build the whole causal model on the meta device, from the library's code only."""
+    if family.model_type.startswith("gguf:"):
+        expected = "a model with the library's own config"
+        raise refuse_config("engine_family", expected, family.model_type, family.engine_advice)
     fields: dict[str, Any] = json.loads(json.dumps(dict(family.config)))
     model_type = fields.pop("model_type", family.model_type)
     for name in _LEFT_OUT:

@@ -91,6 +91,11 @@ class Family:
         return self.width * self.row_factor
 
     @property
+    def engine_advice(self) -> str:
+        """What an engine that does not run this family tells its user to do instead."""
+        return "install stagelink[transformers] and use --engine transformers"
+
+    @property
     def embed_name(self) -> str:
         """Name of the embedding matrix."""
         return f"{self.prefix}embed_tokens.weight"

@@ -33,6 +33,11 @@ class GgufFamily(TableFamily):
 
     architecture: str
 
+    @property
+    def engine_advice(self) -> str:
+        """Only llama.cpp reads such a file as it is."""
+        return "install stagelink[llamacpp] and use --engine llamacpp"
+
     def layer_state(self, n: int, value_bytes: int = 2) -> LayerState:
         """Return that nothing is known of the layer's state."""
         del value_bytes
