@@ -87,6 +87,8 @@ def test_a_fault_inside_a_round_leaves_no_engine_that_answers(
     ("change", "reason"),
     [
         ({"dtype": "bfloat16"}, "engine_dtype"),
+        ({"device": "cuda"}, "engine_device"),
+        ({"device": "banana"}, "engine_device"),
         ({"context": 513}, "engine_limit"),
         ({"context": 0}, "engine_limit"),
         ({"rows_max": 0}, "engine_limit"),

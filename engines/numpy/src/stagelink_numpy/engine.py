@@ -59,8 +59,8 @@ class NumpyEngine:
         """Check the range and the settings; no weights are read before ``load``.
 
         Raises:
-            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range``,
-                ``engine_limit`` or ``engine_invariance``.
+            ConfigError: ``engine_family``, ``engine_dtype``, ``engine_device``,
+                ``engine_range``, ``engine_limit`` or ``engine_invariance``.
             CheckpointError: ``rope_scaling`` for one that this engine has no formula for.
         """
         if not isinstance(family, LlamaFamily):
@@ -280,6 +280,12 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
             f"numpy engine: expected dtype {_DTYPE}, got {settings.dtype!r}; "
             f"use {_DTYPE}, or another engine",
             reason="engine_dtype",
+        )
+    if settings.device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"numpy engine: expected device auto or cpu, got {settings.device!r}; it computes on "
+            'the CPU only: pip install "stagelink[torch]" and use --engine torch, or --device cpu',
+            reason="engine_device",
         )
     limits = ("context", "streams_max", "rows_max", "chunk_rows")
     for name in limits:
