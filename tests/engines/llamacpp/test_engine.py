@@ -20,6 +20,7 @@ from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import assert_same_bits
 from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.devices import find_device
 from stagelink_llamacpp.library import library
 from stagelink_numpy.tiny import make_tiny
@@ -162,17 +163,37 @@ def test_a_long_chunk_beats_without_changing_a_bit_and_a_short_one_does_not(
     assert beats == []
 
 
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+def test_what_is_raised_while_a_file_loads_ends_the_load(
+    tmp_path: Path, kind: type[BaseException]
+) -> None:
+    path, error = make_gguf(tmp_path, "llama"), kind("the ring has ended")
+
+    def stop(_: float) -> None:
+        raise error
+
+    shape, device = Shape(8, 1, 8, "float16", 1), find_device(library(), "cpu")
+    with pytest.raises(kind, match="the ring has ended"):
+        Context(library(), path, device, shape, Nodes("l_out-7"), alive=stop)
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError("the ring has ended", reason="engine"), KeyboardInterrupt("has ended")]
+)
 def test_what_a_heartbeat_raises_ends_the_round_and_the_engine(
-    tmp_path: Path, split: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    split: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
 ) -> None:
     monkeypatch.setattr("stagelink_llamacpp.pulse._SECONDS", 0.0)
     pipeline = split(make_gguf(tmp_path, "llama"), 8, ())
 
     def stop() -> None:
-        raise EngineError("the ring has ended", reason="engine")
+        raise error
 
     pipeline.engines[0].heartbeat = stop
-    with pytest.raises(EngineError, match="the ring has ended"):
+    with pytest.raises(type(error), match="has ended"):
         pipeline.play(chunked(1, list(range(40)), 40))
     pipeline.engines[0].heartbeat = None
     with pytest.raises(EngineError) as caught:

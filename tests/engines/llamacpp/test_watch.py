@@ -84,3 +84,18 @@ def test_a_graph_that_moved_unannounced_gives_nothing_rather_than_another_node()
     watch.forget()
     graph.compute(watch.callback)
     assert taken == [32, 16]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a fault")])
+def test_what_a_take_raises_breaks_the_call_off_and_is_kept(error: BaseException) -> None:
+    graph = _Graph({16: b"norm", 32: _WANTED})
+
+    def take(node: int, name: bytes) -> bool:
+        del node, name
+        raise error
+
+    native: Any = graph
+    watch = Watch(native, frozenset((_WANTED,)), take)
+    assert watch.callback(32, True, None)
+    assert not watch.callback(32, False, None)
+    assert watch.broken is error

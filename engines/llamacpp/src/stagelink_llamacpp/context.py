@@ -206,16 +206,23 @@ class Context:
         params.split_mode = _SPLIT_NONE
         params.load_mode = _READ_WHOLE
 
+        broken: list[BaseException] = []
+
         def tell(fraction: float, _: object) -> bool:
-            if alive is not None:
-                alive(fraction)
-            return True
+            try:
+                if alive is not None:
+                    alive(fraction)
+            except BaseException as error:  # noqa: BLE001 - it cannot pass through C; raised after
+                broken.append(error)
+            return not broken
 
         callback = api.llama_progress_callback(tell)
         params.progress_callback = callback
-        self._model = api.llama_model_load_from_file(os.fsencode(path), params)
-        if not self._model:
-            self._model = None
+        self._model = api.llama_model_load_from_file(os.fsencode(path), params) or None
+        if broken:
+            self.close()
+            raise broken[0]
+        if self._model is None:
             raise self._library.failure(f"llama.cpp to load {path.name}", _AGAIN, "load")
 
     def _open(self, shape: Shape) -> None:
@@ -249,9 +256,12 @@ class Context:
         self._source, self._got, self._given = rows.ctypes.data, 0, 0
         batch = self._batch.fill(rows, firsts)
         self.pulse.watch(self._context, len(rows))
+        if self._watch is not None:
+            self._watch.broken = None
         result = self._library.api.llama_decode(self._context, batch)
-        if self.pulse.broken is not None:
-            raise self.pulse.broken
+        broken = self.pulse.broken or (self._watch.broken if self._watch else None)
+        if broken is not None:
+            raise broken
         if result != 0:
             wanted = f"llama.cpp to compute {len(rows)} rows (it returned {result})"
             raise self._library.failure(wanted, _AGAIN, "native")

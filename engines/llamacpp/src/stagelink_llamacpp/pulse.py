@@ -31,7 +31,7 @@ class Pulse:
     def __init__(self, library: Library) -> None:
         """Make the callback; it lives as long as the context that gets it."""
         self.beat: Callable[[], None] | None = None
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
         self._api = library.api
         kind = library.api.ggml_abort_callback
         self._callback = kind(self._tell)
@@ -56,6 +56,6 @@ class Pulse:
             self._last = now
             try:
                 self.beat()
-            except Exception as error:  # noqa: BLE001 - it cannot pass through C; raised after it
+            except BaseException as error:  # noqa: BLE001 - it cannot pass through C; raised after
                 self.broken = error
         return self.broken is not None

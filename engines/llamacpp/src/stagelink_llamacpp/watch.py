@@ -38,6 +38,15 @@ class Watch:
         self.callback: Any = ctypes.cast(self._function, kind)
         self._shape: tuple[int, ...] = ()
 
+    @property
+    def broken(self) -> BaseException | None:
+        """What a look-up or ``take`` raised in the last call; the caller raises it again."""
+        return self._known.broken
+
+    @broken.setter
+    def broken(self, error: BaseException | None) -> None:
+        self._known.broken = error
+
     def expect(self, shape: tuple[int, ...]) -> bool:
         """Say what is computed next; return whether addresses of earlier calls are still used."""
         if shape != self._shape:
@@ -64,8 +73,16 @@ class _Known(dict[int, bool]):
         self._get_name, self._names, self._take = get_name, names, take
         # The node that llama.cpp was told to compute, and of which it will say that it has.
         self.computed = 0
+        self.broken: BaseException | None = None
 
     def __missing__(self, node: int) -> bool:
+        try:
+            return self._look(node)
+        except BaseException as error:  # noqa: BLE001 - it cannot pass through C; raised after
+            self.computed, self.broken = 0, error
+            return False
+
+    def _look(self, node: int) -> bool:
         name = self._get_name(node)
         if name not in self._names:
             self[node] = False
