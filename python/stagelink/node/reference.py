@@ -95,7 +95,7 @@ class Reference:
         """
         self.name = name
         self._checkpoint, self._settings, self._progress = checkpoint, settings, progress
-        self._family = read_family(checkpoint.config)
+        self._family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
         engine = self._make(0, 1)
         self.described: EngineDescription = engine.describe()
         engine.close()
