@@ -61,7 +61,7 @@ def replay(
     handed = _handed_on(found, reference, len(boundaries) - 1, rounds)
     if not found.is_partial:
         handed = only_returned(rounds, handed, reference.form)
-    with reference.range(0, 1) as loaded:
+    with reference.range(*pieces(0, reference.layers, 1, reference.cuts)[0]) as loaded:
         own_logits = loaded.head(handed)
         logits = own_logits if whole else loaded.head(chained)
     if whole:
@@ -87,7 +87,7 @@ def _stages(
         if number > 0:
             given.append(_handed_on(found, reference, number - 1, rounds))
         held = ranges[rank : last_rank + 1]
-        parts = [part for first, end in held for part in pieces(first, end, layers)]
+        parts = [part for first, end in held for part in pieces(first, end, layers, reference.cuts)]
         sets = reference.through(parts, rounds, given)
         chained = sets[0]
         if found.is_partial and number > 0:

@@ -13,6 +13,8 @@ import numpy as np
 
 from stagelink.engine import EngineSettings, read_family
 from stagelink.engine_registry import find_engine
+from stagelink.errors import ConfigError
+from stagelink.node.asked_engines import engine_cuts
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.rows import BoundaryRows
 from stagelink.ring import plan_of
@@ -81,14 +83,15 @@ class Reference:
 
     Attributes:
         name: The engine's name.
-        described: What it says of itself, of the lead's range.
+        described: What it says of itself, of all layers.
+        cuts: Where the engine can cut the model in two, ascending.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, name: str, settings: EngineSettings,
         progress: Callable[[str, int, int], None],
     ) -> None:  # fmt: skip
-        """Make the lead's range once, to hear now what the engine cannot do.
+        """Make it of all layers once, to hear now what the engine cannot do.
 
         Raises:
             ConfigError: The engine is not installed, or does not take the model or the settings.
@@ -96,9 +99,13 @@ class Reference:
         self.name = name
         self._checkpoint, self._settings, self._progress = checkpoint, settings, progress
         self._family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
-        engine = self._make(0, 1)
+        # The one range that no engine's rules for cuts refuse; it reads no weights.
+        engine = self._make(0, self._family.layers)
         self.described: EngineDescription = engine.describe()
         engine.close()
+        ruled = engine_cuts(checkpoint, [name]).get(name)
+        cuts = self._family.allowed_cuts()
+        self.cuts = cuts if ruled is None else tuple(at for at in cuts if at in ruled)
 
     @property
     def layers(self) -> int:
@@ -113,11 +120,23 @@ class Reference:
 
     def whole_bytes(self) -> int:
         """Bytes of the whole model's weights as this engine would hold them."""
-        engine = self._make(0, self.layers)
-        try:
-            return engine.describe().weight_bytes
-        finally:
-            engine.close()
+        return self.described.weight_bytes
+
+    def check_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Refuse a ring that is cut where this engine cannot be.
+
+        Raises:
+            ConfigError: ``engine_cut``.
+        """
+        for first, _ in ranges[1:]:
+            if first not in self.cuts:
+                allowed = ", ".join(map(str, self.cuts)) or "none"
+                raise ConfigError(
+                    f"reference engine {self.name!r}: expected a cut before one of its layers "
+                    f"{allowed}, got one before layer {first}; change --layers, or name another "
+                    "--reference-engine",
+                    reason="engine_cut",
+                )
 
     @contextlib.contextmanager
     def range(self, first: int, end: int) -> Iterator[LoadedRange]:
@@ -156,10 +175,26 @@ class Reference:
         )
 
 
-def pieces(first: int, end: int, layers: int | None) -> list[tuple[int, int]]:
-    """Cut a range into pieces of at most ``layers`` layers; ``None`` leaves it whole."""
-    step = end - first if layers is None else layers
-    return [(begin, min(begin + step, end)) for begin in range(first, end, step)]
+def pieces(
+    first: int, end: int, layers: int | None, cuts: Sequence[int]
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Cut a range into pieces of at most ``layers`` layers; ``None`` leaves it whole.
+
+    Args:
+        first: The range's first layer.
+        end: The layer after its last.
+        layers: Most layers of a piece; one has more where no cut is allowed before.
+        cuts: Layers before which a cut is allowed, ascending.
+    """
+    made, begin = [], first
+    while begin < end:
+        until = end if layers is None else min(begin + layers, end)
+        if until < end and until not in cuts:
+            inside = [at for at in cuts if begin < at < end]
+            until = max((at for at in inside if at < until), default=min(inside, default=end))
+        made.append((begin, until))
+        begin = until
+    return made
 
 
 def only_returned(rounds: Mapping[int, Round], rows: Indexed, form: RowFormat) -> Indexed:

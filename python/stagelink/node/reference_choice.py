@@ -82,8 +82,8 @@ class ReferenceChoice:
             layers: Most layers in memory at once, where it is streamed.
 
         Raises:
-            ConfigError: ``reference`` for a file of another model, ``reference_layers``, or what
-                the engine cannot do.
+            ConfigError: ``reference`` for a file of another model, ``reference_layers``,
+                ``engine_cut``, or what the engine cannot do.
         """
         checkpoint, family = open_model(model, watch.converting)
         shapes = settings_of(model, family.context)
@@ -103,6 +103,7 @@ class ReferenceChoice:
                 )
             return cls("stored", checkpoint, family, shapes, ranges, stored=stored)
         made = _engine(engine, model, checkpoint, shapes, watch)
+        made.check_ranges(ranges)
         if kind == AUTO:
             fits = made.whole_bytes() * 2 <= _free_bytes()
             kind = WHOLE if fits and layers is None else STREAMED
