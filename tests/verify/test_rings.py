@@ -115,6 +115,10 @@ def test_a_stored_reference_of_another_model_is_refused(lab: Lab, tmp_path: Path
         (["--engines", "numpy,no_such_engine"], "engine_unknown"),
         (["--reference", "no-such-file"], "file_missing"),
         (["--reference", "whole", "--reference-layers", "2"], "reference_layers"),
+        (["--receipt", "no/such/folder/r.json"], "output"),
+        (["--html", "/"], "output"),
+        (["--save-reference", "no/such/folder/kept"], "output"),
+        (["--reference", "a-file", "--save-reference", "kept"], "reference"),
     ],
 )
 def test_a_wrong_flag_is_refused_before_a_stage_is_started(

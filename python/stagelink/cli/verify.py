@@ -9,16 +9,15 @@ import dataclasses
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stagelink.cli import settings, verify_facts
 from stagelink.cli.outcome import FAILED, FINE
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.stages import run_stages
+from stagelink.cli.verify_outputs import check_outputs, write_outputs
 from stagelink.cli.verify_report import report
 from stagelink.config import Job, Task
-from stagelink.errors import ConfigError
 from stagelink.launch import life
 from stagelink.launch.local import launch_folder
 from stagelink.verify.scenario import STREAMS
@@ -51,8 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     # The numeric library reads these when the next line imports it.
     os.environ.update(environment)
     from stagelink.cli.verify_inputs import wanted_of
-    from stagelink.node.reference_choice import ReferenceChoice
+    from stagelink.node.reference_choice import ReferenceChoice, is_stored
 
+    check_outputs(arguments, is_stored=is_stored(arguments.reference))
     watch = ProgressLine(quiet=arguments.quiet)
     choice = ReferenceChoice.of(
         model,
@@ -76,13 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         receipt = _compared(
             arguments, found, choice, model=model, result=result, limits=limits, checks=checks
         )
-    watch.wipe()
-    _write(arguments.receipt, json.dumps(receipt, indent=1) + "\n")
-    if arguments.html:
-        from stagelink.verify.page import page
-
-        _write(arguments.html, page(receipt))
-    print(json.dumps(receipt) if arguments.json else report(receipt), flush=True)
+        watch.wipe()
+        # First what hours were spent on: a full disk must not take it away.
+        print(json.dumps(receipt) if arguments.json else report(receipt), flush=True)
+        if arguments.save_reference:
+            choice.save(arguments.save_reference, found)
+    write_outputs(arguments, receipt)
     return FINE if receipt["verdict"] == "pass" else FAILED
 
 
@@ -125,23 +124,9 @@ def _compared(
         states=measure.states(found),
     )
     choice.measure(evidence, found, [stage["engine"] for stage in stages])
-    if arguments.save_reference:
-        choice.save(arguments.save_reference, found)
     dtypes = [found.form.dtype, *choice.dtypes]
     backends = [stage["engine"] for stage in stages]
     held = dataclasses.replace(limits_for(dtypes, backends, choice.backends), **limits)
     findings = judge(evidence, held, checks)
     facts = verify_facts.facts(arguments, model, choice, result, found)
     return make_receipt(facts, evidence, findings, held)
-
-
-def _write(path: str | None, text: str) -> None:
-    """Write an output file, where one was asked for."""
-    if path is None:
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror or error}", reason="output"
-        ) from error

@@ -36,6 +36,11 @@ WHOLE, STREAMED, AUTO = "whole", "streamed", "auto"
 _FALL_BACK = ("numpy", "transformers")
 
 
+def is_stored(kind: str) -> bool:
+    """Whether ``--reference`` names a file."""
+    return kind not in (WHOLE, STREAMED, AUTO)
+
+
 @dataclasses.dataclass(slots=True)
 class ReferenceChoice:
     """The model, and what it is computed with for comparison.
@@ -93,7 +98,7 @@ class ReferenceChoice:
                 f"--reference-layers is {layers}: expected at least 1, and a streamed reference",
                 reason="reference_layers",
             )
-        if kind not in (WHOLE, STREAMED, AUTO):
+        if is_stored(kind):
             stored = read_stored(kind, family.vocab)
             if stored.model != checkpoint.content_digest():
                 raise ConfigError(
