@@ -10,6 +10,7 @@ import collections
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from tests.engines.llamacpp.tiny_gguf import make_gguf
 from stagelink.checkpoint.gguf_source import read_source
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, EngineSettings, read_family
-from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp import LlamaCppEngine, trial
 from stagelink_llamacpp.context import Nodes
 from stagelink_llamacpp.trial import tried
 
@@ -145,3 +146,23 @@ def _stage(path: Path) -> LlamaCppEngine:
     family = read_family(checkpoint.config)
     settings = EngineSettings(context=32, rows_max=16, chunk_rows=8, streams_max=1, threads=1)
     return LlamaCppEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)
+
+
+def test_a_trial_ends_with_the_ring_that_waits_for_it() -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        trial._run([sys.executable, "-c", "import time; time.sleep(60)"], 60.0, stop)
+    assert time.monotonic() - began < 30
+
+
+def test_a_trial_that_nobody_waits_for_ends_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarms: list[int] = []
+    monkeypatch.setattr("signal.alarm", alarms.append)
+    path = make_gguf(tmp_path, "llama")
+    assert trial.main([str(path), "l_out-7", "-", "1", "70"]) == 0
+    assert alarms == [70]

@@ -7,6 +7,7 @@ A file from a stranger may not do that to a stage, or to a launcher whose only s
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -51,9 +52,11 @@ def tried(path: Path, nodes: Nodes, version: str, alive: Callable[[], None]) -> 
     mark = path.with_name(f"{path.name}.tried-{''.join(filter(str.isalnum, version))}")
     if os.environ.get(SWITCH) == "off" or mark.exists():
         return
+    seconds = _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
-    command = [sys.executable, "-m", _MODULE, str(path), *asked]
-    told = _run(command, _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND, alive)
+    # -P: no module of the folder that a user happens to be in.
+    command = [sys.executable, "-P", "-m", _MODULE, str(path), *asked, str(math.ceil(seconds))]
+    told = _run(command, seconds, alive)
     if told is not None:
         reason, got = told
         with contextlib.suppress(OSError):
@@ -79,16 +82,13 @@ def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as child:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                _, said = child.communicate(timeout=_POLL_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                alive()
-                if time.monotonic() > deadline:
-                    child.kill()
-                    return "native_abort", f"no end in {seconds:.0f} s"
+        try:
+            said = _said(child, seconds, alive)
+        except BaseException:
+            child.kill()
+            raise
+    if said is None:
+        return "native_abort", f"no end in {seconds:.0f} s"
     if child.returncode == 0:
         return None
     text = " ".join(said.decode(errors="replace").split())[-_TOLD_CHARS_MAX:]
@@ -99,9 +99,26 @@ def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple
     return "native_abort", f"signal {-child.returncode} ({text})"
 
 
+def _said(
+    child: subprocess.Popen[bytes], seconds: float, alive: Callable[[], None]
+) -> bytes | None:
+    """Wait for the child; return its last words, or ``None`` where it was ended for its time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return child.communicate(timeout=_POLL_SECONDS)[1]
+        except subprocess.TimeoutExpired:
+            alive()
+            if time.monotonic() > deadline:
+                child.kill()
+                return None
+
+
 def main(arguments: list[str]) -> int:
     """Load the file and run a few rows; the exit code is 0 unless the library refuses."""
-    path, output, node, positions = arguments
+    path, output, node, positions, seconds = arguments
+    # Whoever started it may be gone.
+    signal.alarm(int(seconds))
     nodes = Nodes(
         None if output == _NO_NODE else output,
         None if node == _NO_NODE else node,
