@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Every promise runs on these two here; the others are marked, for a run by hand.
-_EVERY_DAY = {"llama", "qwen3"}
+# The promises run on these families here; the others are marked, for a run by hand.
+_EVERY_DAY = {
+    "engines/torch/test_promises.py": {"llama", "qwen3"},
+    "engines/torch/test_state_promises.py": {"gemma3_text", "granite"},
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the promises on further families as ``long``."""
-    here = "engines/torch/test_promises.py"
     for item in items:
-        if item.path.as_posix().endswith(here):
-            words = set(item.name.replace("[", "-").replace("]", "-").split("-"))
-            if not words & _EVERY_DAY:
+        words = set(item.name.replace("[", "-").replace("]", "-").split("-"))
+        for file, families in _EVERY_DAY.items():
+            if item.path.as_posix().endswith(file) and not words & families:
                 item.add_marker(pytest.mark.long)
 
 
