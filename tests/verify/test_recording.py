@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -82,8 +82,8 @@ def test_a_row_that_was_computed_again_is_the_one_that_counts() -> None:
     )[: 24 + 6].all()  # fmt: skip
 
 
-def _reference(wanted: Wanted) -> dict[int, np.ndarray]:
-    found = recording_of(wanted)
+def _reference(wanted: Wanted, **shapes: Any) -> dict[int, np.ndarray]:
+    found = recording_of(wanted, **shapes)
     return {
         index: found.logits[found.returned(index)]
         for index in found.script.only((FORCED, GREEDY))
@@ -109,6 +109,35 @@ def test_a_reference_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_stored(str(tmp_path / "r"), VOCAB + 1)
     assert caught.value.reason == "reference"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.5, VOCAB])
+@pytest.mark.parametrize("name", ["forced.1.tokens", "greedy.0.tokens", "greedy.1.prompt"])
+def test_a_stored_token_that_is_none_is_refused(tmp_path: Path, name: str, value: float) -> None:
+    path = tmp_path / "r"
+    write_stored(path, bytes(32), recording_of(WANTED), _reference(WANTED))
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    begin = 8 + length + json.loads(data[8 : 8 + length])[name]["data_offsets"][0]
+    data[begin : begin + 4] = np.array([value], "<f4").tobytes()
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=name) as caught:
+        read_stored(str(path), VOCAB)
+    assert caught.value.reason == "reference"
+
+
+def test_a_stored_continuation_is_the_same_for_every_length_of_chunks(tmp_path: Path) -> None:
+    read = []
+    for chunk_rows in (3, 8):
+        path = tmp_path / str(chunk_rows)
+        found = recording_of(WANTED, chunk_rows=chunk_rows)
+        write_stored(path, bytes(32), found, _reference(WANTED, chunk_rows=chunk_rows))
+        read.append(read_stored(str(path), VOCAB).greedy)
+    for one, other in zip(*read, strict=True):
+        assert len(one.tokens) == WANTED.greedy_tokens
+        assert (one.tokens, one.prompt) == (other.tokens, other.prompt)
+        assert (one.logits == other.logits).all()
+    assert [one.prompt for one in read[0]] == list(WANTED.prompts)
 
 
 def test_a_file_that_is_no_reference_is_refused(tmp_path: Path) -> None:

@@ -96,6 +96,19 @@ def test_a_stored_reference_passes_an_equal_ring_and_fails_a_broken_one(
     assert passed(receipt(both[1], 1))["close"] is False
 
 
+@pytest.mark.parametrize(
+    "flags", [["--context", "64"], ["--context", "81", "--greedy-tokens", "60"]]
+)
+def test_a_stored_reference_of_other_shapes_is_refused(
+    lab: Lab, tmp_path: Path, flags: list[str]
+) -> None:
+    kept = str(tmp_path / "reference")
+    made = ["--engine", "numpy", "--checks", "close,greedy"]
+    receipt(verify(lab, *made, "--save-reference", kept), 0)
+    node = verify(lab, *made, "--reference", kept, *flags)
+    assert receipt(node, 2)["error"]["reason"] == "reference"
+
+
 def test_a_stored_reference_of_another_model_is_refused(lab: Lab, tmp_path: Path) -> None:
     from stagelink_numpy.tiny import make_tiny
 

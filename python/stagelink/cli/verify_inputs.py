@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from stagelink.errors import ConfigError
 from stagelink.verify.prompts import default_prompts, parse_prompts, shaped
-from stagelink.verify.scenario import Wanted
+from stagelink.verify.scenario import Wanted, greedy_prompt
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
     from stagelink.node.reference_choice import ReferenceChoice
+    from stagelink.verify.stored import StoredReference
 
 PROMPT_BYTES_MAX = 16 << 20
 
@@ -27,10 +28,13 @@ def wanted_of(
     """Return what to run.
 
     Raises:
-        ConfigError: ``prompts``, ``positions`` or ``greedy_tokens``.
+        ConfigError: ``prompts``, ``positions`` or ``greedy_tokens``; ``reference`` where a stored
+            one was made with other shapes.
     """
     vocab, context = choice.family.vocab, choice.settings.context
-    for flag, value in (("--positions", arguments.positions),
+    # A stored reference's prompts are as long as they are.
+    positions = context if choice.stored is not None else arguments.positions
+    for flag, value in (("--positions", positions),
                         ("--greedy-tokens", arguments.greedy_tokens)):  # fmt: skip
         if not 1 <= value <= context:
             raise ConfigError(
@@ -43,14 +47,37 @@ def wanted_of(
                 "--prompts does not go with a stored reference: its prompts are in the file",
                 reason="prompts",
             )
+        _check_stored(arguments, choice.stored, context, is_greedy="greedy" in checks)
         prompts = [one.tokens for one in choice.stored.prompts]
     elif arguments.prompts:
         prompts = parse_prompts(_text(arguments.prompts), _encode(choice), arguments.prompts)
     else:
         prompts = default_prompts(_encode(choice), vocab, arguments.seed)
-    positions = context if choice.stored is not None else arguments.positions
     greedy = arguments.greedy_tokens
     return Wanted(shaped(prompts, vocab=vocab, positions=positions), checks, greedy, arguments.seed)
+
+
+def _check_stored(
+    arguments: argparse.Namespace, stored: StoredReference, context: int, *, is_greedy: bool
+) -> None:
+    """Refuse a stored reference whose streams this run would not repeat."""
+    longest = max(len(one.tokens) for one in stored.prompts)
+    if longest > context:
+        raise ConfigError(
+            f"{arguments.reference} has a prompt of {longest} positions: expected at most "
+            f"{context}, the context; raise --context",
+            reason="reference",
+        )
+    # A file may have been made without greedy rounds.
+    for kept, forced in zip(stored.greedy, stored.prompts, strict=False) if is_greedy else ():
+        ours = tuple(greedy_prompt(forced.tokens, arguments.greedy_tokens, context))
+        if ours != kept.prompt:
+            raise ConfigError(
+                f"{arguments.reference} continues other tokens: expected the first {len(ours)} of "
+                f"a prompt, got {len(kept.prompt)}; use the --context and --greedy-tokens that it "
+                "was made with",
+                reason="reference",
+            )
 
 
 def _encode(choice: ReferenceChoice) -> Callable[[str], Sequence[int]] | None:

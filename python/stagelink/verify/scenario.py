@@ -12,7 +12,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
-from stagelink.request.round import RETURN_LAST, Round
+from stagelink.request.round import RETURN_LAST, RETURN_NONE, Round
 from stagelink.verify.strand import Strand
 
 if TYPE_CHECKING:
@@ -145,11 +145,13 @@ class Scenario:
 
     def _greedy(self, index: int, prompt: Sequence[int]) -> Rounds:
         tokens = min(self._wanted.greedy_tokens, self._context - 1)
-        given = prompt[: max(1, min(GREEDY_POSITIONS, self._context - tokens))]
+        given = greedy_prompt(prompt, tokens, self._context)
         strand = self._strand(GREEDY, index)
-        logits: Floats | None = None
-        for chunk in _cut(given, [self._chunk_rows]):
-            logits = yield strand.round(chunk, returns=RETURN_LAST)
+        chunks = list(_cut(given, [self._chunk_rows]))
+        for chunk in chunks[:-1]:
+            yield strand.round(chunk, returns=RETURN_NONE)
+        # One row a drawn token, whatever the chunks: so it is stored, and held against another.
+        logits = yield strand.round(chunks[-1], returns=RETURN_LAST)
         for _ in range(tokens - 1):
             best = 0 if logits is None else int(logits[-1].argmax())
             logits = yield strand.round([best], returns=RETURN_LAST)
@@ -192,6 +194,11 @@ class Scenario:
 
     def _random(self, count: int) -> tuple[int, ...]:
         return tuple(self._chance.randrange(self._vocab) for _ in range(count))
+
+
+def greedy_prompt(prompt: Sequence[int], tokens: int, context: int) -> Sequence[int]:
+    """Return what of a prompt is continued, so that the drawn tokens fit in the context."""
+    return prompt[: max(1, min(GREEDY_POSITIONS, context - min(tokens, context - 1)))]
 
 
 def _cut(ids: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:

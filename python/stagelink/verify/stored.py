@@ -33,10 +33,17 @@ _STREAMS_MAX = 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """One stream of a stored reference: its tokens, and the reference's logits after each."""
+    """One stream of a stored reference: its tokens, and the reference's logits.
+
+    Attributes:
+        tokens: Those of a forced prompt, or those that were drawn.
+        logits: After each token of a prompt; those that each drawn token was drawn from.
+        prompt: What the drawn tokens continue; empty for a forced prompt.
+    """
 
     tokens: tuple[int, ...]
     logits: Floats
+    prompt: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,11 +70,12 @@ def write_stored(
         for number, stream in enumerate(found.script.streams(role)):
             indexes = measure.rounds_of(found, stream)
             logits = np.concatenate([reference[one] for one in indexes if one in reference])
-            tokens = (
-                [one for index in indexes for one in found.script.rounds[index].token_ids]
-                if role == FORCED
-                else measure.drawn(found, stream)
-            )
+            tokens = [one for index in indexes for one in found.script.rounds[index].token_ids]
+            if role == GREEDY:
+                sent, tokens = tokens, measure.drawn(found, stream)
+                # The last drawn token was never sent.
+                prompt = sent[: len(sent) - len(tokens) + 1]
+                tensors[f"{role}.{number}.prompt"] = np.array(prompt, "<f4")
             tensors[f"{role}.{number}.tokens"] = np.array(tokens, "<f4")
             tensors[f"{role}.{number}.logits"] = logits
     with path.open("wb") as file:
@@ -86,18 +94,31 @@ def read_stored(path: str, vocab: int) -> StoredReference:
     placed = parse_header(WeightFile.find(Path(path)))
     reader = SafetensorsReader(placed)
 
+    def ids(name: str) -> tuple[int, ...]:
+        if name not in placed:
+            raise _refuse(path, f"a tensor {name}", "none")
+        read = reader.read(name)
+        if read.ndim != 1 or not read.size:
+            raise _refuse(path, f"{name} as at least one token id", f"shape {list(read.shape)}")
+        # A value that is not a number is in no range.
+        for one in read[~((read >= 0) & (read < vocab) & (read == np.floor(read)))][:1]:
+            raise _refuse(path, f"{name} as token ids of 0 to {vocab - 1}", f"{one}")
+        return tuple(int(one) for one in read)
+
     def kept(role: str) -> tuple[Kept, ...]:
         found = []
         for number in range(_STREAMS_MAX):
             names = f"{role}.{number}.tokens", f"{role}.{number}.logits"
             if not all(name in placed for name in names):
                 break
-            tokens = reader.read(names[0])
+            tokens = ids(names[0])
             logits = reader.read(names[1])
-            if tokens.ndim != 1 or logits.shape != (len(tokens), vocab):
-                shapes = f"{list(tokens.shape)} and {list(logits.shape)}"
-                raise _refuse(path, f"tokens [n] and logits [n, {vocab}]", shapes)
-            found.append(Kept(tuple(int(one) for one in tokens), logits))
+            if logits.shape != (len(tokens), vocab):
+                shapes = f"{len(tokens)} tokens and {list(logits.shape)}"
+                raise _refuse(path, f"n tokens and logits [n, {vocab}]", shapes)
+            found.append(
+                Kept(tokens, logits, ids(f"{role}.{number}.prompt") if role == GREEDY else ())
+            )
         return tuple(found)
 
     prompts = kept(FORCED)
@@ -106,7 +127,10 @@ def read_stored(path: str, vocab: int) -> StoredReference:
     digest = reader.read(_MODEL).reshape(-1)
     if not ((digest >= 0) & (digest <= 255)).all():
         raise _refuse(path, "bytes as the model's digest", "other values")
-    return StoredReference(digest.astype(np.uint8).tobytes(), prompts, kept(GREEDY))
+    greedy = kept(GREEDY)
+    if len(greedy) not in (0, len(prompts)):
+        raise _refuse(path, "a continuation of every prompt, or of none", f"{len(greedy)}")
+    return StoredReference(digest.astype(np.uint8).tobytes(), prompts, greedy)
 
 
 def _refuse(path: str, expected: str, got: str) -> ConfigError:
