@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _ARCHITECTURE_CHARS_MAX = 64
+_DRAFTERS = "nextn_predict_layers"
 
 
 def read_block_config(
@@ -49,9 +50,12 @@ def read_block_config(
     prefix = f"{name}."
     own = {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
     fields = Fields(own, f"{where}: {name}")
+    blocks = fields.count("block_count", limits.LAYERS_MAX)
+    # Layers for multi-token prediction come last, and are no layers of the model.
+    drafters = fields.count(_DRAFTERS, blocks - 1, 0, minimum=0)
     config: dict[str, Any] = {
         "model_type": GGUF_PREFIX + name,
-        "num_hidden_layers": fields.count("block_count", limits.LAYERS_MAX),
+        "num_hidden_layers": blocks - drafters,
         "hidden_size": fields.count("embedding_length", limits.WIDTH_MAX),
         "max_position_embeddings": fields.count("context_length", limits.CONTEXT_MAX),
         "vocab_size": vocab,

@@ -89,6 +89,18 @@ def test_the_engine_says_where_a_file_can_be_cut(
     assert LlamaCppEngine.allowed_cuts(open_checkpoint(make_gguf(tmp_path, name))) == cuts
 
 
+def test_the_drafters_layers_are_counted_neither_by_the_family_nor_by_the_engine(
+    tmp_path: Path,
+) -> None:
+    path = make_gguf(tmp_path, "qwen35_drafter", kind="Q8_0")
+    layers = read_family(open_checkpoint(path).config).layers
+    assert layers == rule_for(read_source(path)).layers == 8
+    _stage(path, 0, layers)
+    with pytest.raises(ConfigError) as caught:
+        _stage(path, 0, layers + 1)
+    assert caught.value.reason == "engine_range"
+
+
 def test_inspect_asks_the_engine_where_it_cuts(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(make_gguf(tmp_path, "smollm3"))
     assert engine_cuts(checkpoint, ["llamacpp", "numpy"]) == {"llamacpp": [4]}
