@@ -92,7 +92,10 @@ def test_a_stored_reference_passes_an_equal_ring_and_fails_a_broken_one(
         verify(lab, "--engines", "numpy,numpy", *checks, "--reference", kept),
         verify(lab, "--engines", f"numpy,{BROKEN}", *checks, "--reference", kept, fault="scale"),
     ]
-    assert passed(receipt(both[0], 0)) == {"close": True, "greedy": True}
+    equal = receipt(both[0], 0)
+    assert passed(equal) == {"close": True, "greedy": True}
+    # Its reference was not run here.
+    assert equal["evidence"] == "contract"
     assert passed(receipt(both[1], 1))["close"] is False
 
 
