@@ -6,6 +6,7 @@ No library runs here; test_architectures.py shows that llama.cpp agrees.
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,9 +16,10 @@ from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
 from tests.engines.llamacpp.tiny_shapes import ARCHITECTURE
 
 from stagelink.checkpoint.gguf_source import read_source
-from stagelink.engine import ConfigError
+from stagelink.engine import CheckpointError, ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
 from stagelink_llamacpp.rules import VOCAB_ROWS, Rule, rule_of
+from stagelink_llamacpp.stage_file import head_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,6 +251,20 @@ def test_a_tied_head_takes_the_token_table_and_a_bias_asks_for_qwen2() -> None:
     head = _rule("qwen2").head_file(output=True, output_bias=True)
     assert head.values["general.architecture"] == "qwen2"
     assert head.renamed["output.bias"] == "output.bias"
+
+
+def test_an_output_bias_of_an_architecture_without_one_is_refused() -> None:
+    rule = _rule("llama")
+    assert _reason(lambda: rule.head_file(output=True, output_bias=True)) == "engine_family"
+
+
+def test_a_width_that_would_fill_the_disk_with_zeros_is_refused() -> None:
+    source: Any = SimpleNamespace(tensors={}, kinds={})
+    head = _rule("qwen2", embedding_length=1 << 14).head_file(output=True, output_bias=True)
+    blank = dataclasses.replace(head, renamed={})
+    with pytest.raises(CheckpointError) as caught:
+        head_file(source, blank)
+    assert caught.value.reason == "gguf_metadata"
 
 
 def test_ranges_that_cover_a_model_add_up_for_every_pair_of_allowed_cuts() -> None:

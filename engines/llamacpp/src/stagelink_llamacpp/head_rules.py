@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from stagelink_llamacpp.metadata import EPSILON, file_values
+from stagelink_llamacpp.metadata import EPSILON, file_values, refused
 
 if TYPE_CHECKING:
     from stagelink_llamacpp.rules import Rule
 
 # Width of the one head, and of the feed-forward block, of the layer of zeros.
 HEAD_LANES = 32
+_BIASED = "qwen2"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,10 +43,16 @@ def head_file_of(rule: Rule, *, output: bool, output_bias: bool) -> HeadFile:
         rule: The file's.
         output: Whether the source has ``output.weight``; without it the table is tied.
         output_bias: Whether it has ``output.bias``.
+
+    Raises:
+        ConfigError: ``engine_family`` for a bias of an architecture that has none.
     """
     width = rule.values["embedding_length"]
-    # Only qwen2 adds a bias to the logits.
-    name = "qwen2" if output_bias else rule.architecture.head
+    # Only it adds a bias to the logits.
+    if output_bias and rule.architecture.name != _BIASED:
+        got = f"got one with {rule.architecture.name}"
+        raise refused(f"expected output.bias only with architecture {_BIASED}, {got}")
+    name = _BIASED if output_bias else rule.architecture.head
     keys = {key: rule.values[key] for key in rule.architecture.head_keys if key in rule.values}
     heads = _heads(rule) if output_bias else 1
     lanes = width // heads if output_bias else HEAD_LANES

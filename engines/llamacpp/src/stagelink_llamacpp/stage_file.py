@@ -31,6 +31,7 @@ _F32, _F32_BYTES = 0, 4
 _PIECE_BYTES = 1 << 20
 _LOCK_SECONDS = 3600.0
 _SPARE_BYTES = 64 << 20
+_ZERO_BYTES_MAX = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,6 +101,14 @@ def _laid_out(
     blank = [
         Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES) for name, shape in zeros.items()
     ]
+    zero_bytes = sum(one.nbytes for one in blank)
+    if zero_bytes > _ZERO_BYTES_MAX:
+        raise CheckpointError(
+            f"llamacpp engine: expected at most {_ZERO_BYTES_MAX} bytes of zeros in a stage's "
+            f"file, got {zero_bytes} by the checkpoint's embedding_length; fetch it again",
+            reason="gguf_metadata",
+            operation="slice checkpoint",
+        )
     entries = (*blank, *copied)
     head = encode_head(values, source.kinds, entries)
     return StageFile(head, entries, (*(None for _ in zeros), *renamed))
@@ -164,7 +173,7 @@ def _write(
             os.fsync(out.fileno())
         # Another file under this name may have been tried: the mark was for that one.
         for mark in path.parent.glob(f"{path.name}.tried-*"):
-            mark.unlink()
+            mark.unlink(missing_ok=True)
         temporary.replace(path)
     except OSError as error:
         got = error.strerror or str(error)
