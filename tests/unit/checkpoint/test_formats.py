@@ -107,6 +107,36 @@ def test_the_command_line_runs_each_format_and_prints_the_same_tokens(tmp_path, 
     assert all(one == answers[0] for one in answers[1:])
 
 
+def test_inspect_tells_the_same_model_of_each_format(tmp_path, capsys, monkeypatch):
+    # Asking the other engines takes the time of importing them.
+    monkeypatch.setattr("stagelink.node.asked_engines.engine_names", lambda: ["numpy"])
+    told = []
+    for path in in_four_formats(tmp_path):
+        assert main(["inspect", str(path), "--stages", "2", "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["bytes_stored"] == sum(one["bytes_stored"] for one in facts["stages"])
+        told.append(facts)
+    assert [one["kind"] for one in told] == ["safetensors"] * 3 + ["gguf"]
+    assert told[0]["tensor_types"].keys() == {"AFFINE4_32", "F32"}
+    assert all(one["tensor_types"].keys() == {"F32"} for one in told[1:])
+    same = ("architecture", "layers", "width", "heads", "kv_heads", "head_width", "ffn_width")
+    same += ("vocab", "context", "tied", "rope", "allowed_cuts", "forbidden_cuts", "engines")
+    for one in told:
+        assert {name: one[name] for name in same} == {name: told[0][name] for name in same}
+    assert told[0]["engines"] == {"numpy": None}
+    floats = [[one["bytes_float32"] for one in facts["stages"]] for facts in told]
+    assert all(one == floats[0] for one in floats)
+
+
+def test_verify_finds_a_split_of_each_format_to_be_exact(tmp_path, capsys):
+    few = ["--positions", "24", "--greedy-tokens", "2", "--stages", "2", "--engine", "numpy"]
+    for path in in_four_formats(tmp_path):
+        assert main(["verify", str(path), *few, "--no-cache", "--json", "--quiet"]) == 0
+        receipt = json.loads(capsys.readouterr().out)
+        assert receipt["measured"]["same_as_reference"] is True
+        assert [one["check"] for one in receipt["checks"] if not one["passed"]] == []
+
+
 @pytest.mark.slow
 def test_a_composite_in_shards_and_a_gguf_are_the_text_model(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
