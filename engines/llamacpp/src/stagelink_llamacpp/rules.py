@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 VOCAB_ROWS = 32
 LAYERS_MAX = 512
 
-_BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,8})\.(.+)")
+_BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.(.+)")
 # Tensors outside the layers that the layers use.
 _GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight",
            "rope_factors_short.weight")  # fmt: skip
