@@ -18,6 +18,8 @@ from stagelink.engine import CONTINUE, EngineError
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import chunked, random_ids, step
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp.state import encode_state, parse_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,4 +95,25 @@ def test_a_recurrent_stream_begins_again_from_nothing(made: Make) -> None:
     again = step(Entry(1, CONTINUE, 0, 6), ids=_IDS[:6])
     assert_same_bits(
         [pipeline.round(again.plan, again.token_ids)], plain.play(chunked(1, _IDS[:6], 6))
+    )
+
+
+@pytest.mark.parametrize("made", ["qwen3", "qwen35", "gemma3"], indirect=True)
+@pytest.mark.parametrize("claimed", [PROMPT - 1, PROMPT + 1, 0])
+def test_a_state_of_another_number_of_positions_is_refused_and_leaves_the_slot_free(
+    made: Make, claimed: int
+) -> None:
+    pipeline, fresh = made(), made()
+    pipeline.play(chunked(1, _IDS[:PROMPT], PROMPT))
+    engine, other = pipeline.engines[0], fresh.engines[0]
+    assert isinstance(engine, LlamaCppEngine)
+    form = engine._state_format()
+    _, body = parse_state(form, engine.save(1))
+    state = encode_state(form, claimed or PROMPT, body if claimed else b"")
+    with pytest.raises(EngineError) as caught:
+        other.restore(1, state)
+    assert caught.value.reason == ("state_damaged" if claimed else "native")
+    assert_same_bits(
+        fresh.play(chunked(1, _IDS[:PROMPT], PROMPT)),
+        made().play(chunked(1, _IDS[:PROMPT], PROMPT)),
     )

@@ -170,12 +170,12 @@ class Context:
         return bool(api.llama_memory_seq_rm(memory, sequence, position, -1))
 
     def save(self, sequence: int, flags: int = 0) -> bytes:
-        """Return a sequence's state in llama.cpp's own format."""
+        """Return the state of a sequence that holds positions, in llama.cpp's own format."""
         api = self._library.api
         size = api.llama_state_seq_get_size_ext(self._context, sequence, flags)
         data = (ctypes.c_uint8 * size)()
         done = api.llama_state_seq_get_data_ext(self._context, data, size, sequence, flags)
-        if done != size:
+        if size == 0 or done != size:
             raise self._library.failure(f"a state of {size} bytes", _AGAIN, "native")
         return bytes(data)
 
@@ -183,10 +183,15 @@ class Context:
         """Give a sequence a state that `save` returned."""
         data = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
         api = self._library.api
-        if api.llama_state_seq_set_data_ext(
+        if not state or api.llama_state_seq_set_data_ext(
             self._context, data, len(state), sequence, flags
         ) != len(state):
             raise self._library.failure("llama.cpp to take a saved state", _AGAIN, "native")
+
+    def held(self, sequence: int) -> int:
+        """Return how many positions llama.cpp holds of a sequence."""
+        api = self._library.api
+        return int(api.llama_memory_seq_pos_max(api.llama_get_memory(self._context), sequence)) + 1
 
     def close(self) -> None:
         """Free context and model; calling it again does nothing."""

@@ -189,9 +189,13 @@ class LlamaCppEngine:
         if position:
             try:
                 loaded.context.restore(free[0], body)
+                held = loaded.context.held(free[0])
             except EngineError:
                 loaded.context.forget(free[0])
                 raise
+            if held != position:
+                loaded.context.forget(free[0])
+                raise _refuse("state_damaged", f"a state of {position} positions", str(held))
         loaded.streams.place(stream, free[0], position)
 
     def close(self) -> None:
@@ -229,8 +233,9 @@ class LlamaCppEngine:
     def _state_format(self) -> StateFormat:
         """Return what saved states must agree with; the checkpoint remembers its digest."""
         content = self._checkpoint.content_digest()
-        facts = f"{self._library.versions} {self._setup.kv}"
-        return StateFormat.of(self._first, self._end, self._settings.context, content, facts)
+        context, streams = self._settings.context, self._settings.streams_max
+        facts = f"{self._library.versions} {self._setup.kv} {context} x {streams}"
+        return StateFormat.of(self._first, self._end, context, content, facts)
 
     def _ready(self) -> Loaded:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""

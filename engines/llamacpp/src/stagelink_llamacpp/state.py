@@ -32,7 +32,7 @@ class StateFormat:
     def of(cls, first: int, end: int, context: int, content: bytes, facts: str) -> StateFormat:
         """Describe the state of layers ``first..end`` of the checkpoint with digest ``content``.
 
-        ``facts`` are what else changes its bytes: llama.cpp's version and the KV's type.
+        ``facts`` are what else changes its bytes: llama.cpp's version, the KV's type and its size.
         """
         text = b"stagelink-llamacpp state\0" + content + facts.encode()
         return cls(first, end, context, hashlib.sha256(text).digest())
@@ -61,7 +61,7 @@ def parse_state(form: StateFormat, state: bytes) -> tuple[int, bytes]:
         own = f"layers {form.first}-{form.end}"
         raise _refuse("state_format", own, f"{first}-{end}")
     if identity != form.identity:
-        raise _refuse("state_format", "a state of this model, llama.cpp and KV type", "another")
+        raise _refuse("state_format", "a state of this model, llama.cpp and KV", "another")
     if position > form.context:
         raise _refuse("context_overrun", f"at most {form.context} positions", str(position))
     if len(state) != _HEADER.size + size:
