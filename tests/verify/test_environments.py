@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.verify.test_by_hand import by_hand
 from tests.verify.test_rings import passed, receipt, verify
 
 if TYPE_CHECKING:
@@ -65,3 +66,13 @@ def test_a_rank_by_hand_is_started_again_with_what_it_needs(lab: Lab) -> None:
     node = lab.node(0, 1, "--engine", "needy", "--prompt-ids", "1,2", "--max-tokens", "2", "--json")
     assert node.end() == 0, node.told
     assert node.result["stages"][0]["device"] == "began with library"
+
+
+def test_rank_0_by_hand_has_what_its_engine_and_the_reference_need(lab: Lab) -> None:
+    flags = ["--reference-engine", "plain", "--checks", "close"]
+    lead, _ = by_hand(lab, ["needy", "plain"], *flags)
+    found = receipt(lead, 0)
+    assert [one["device"] for one in found["stages"]] == [
+        "began with library",
+        "began with nothing",
+    ]

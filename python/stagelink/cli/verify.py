@@ -15,6 +15,7 @@ from stagelink.cli import settings, verify_facts
 from stagelink.cli.outcome import FAILED, FINE
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.stages import run_stages
+from stagelink.cli.verify_environment import enter_environments
 from stagelink.cli.verify_outputs import check_outputs, write_outputs
 from stagelink.cli.verify_report import report
 from stagelink.config import Job, Task
@@ -42,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings.waits(arguments)
     # The reference, and rank 0 of a ring by hand, compute in this process.
     alike = model.engine_of(0) if len(set(model.engines)) == 1 else None
-    settings.enter_environment(arguments.reference_engine or alike or "numpy")
+    own = model.engine_of(0) if is_by_hand else None
+    enter_environments(arguments.reference_engine or alike or "numpy", own)
     note = settings.engine_note(arguments)
     if note is not None and not arguments.quiet:
         print(note, file=sys.stderr, flush=True)

@@ -206,9 +206,13 @@ def _made(
     name: str, model: ModelConfig, checkpoint: Checkpoint, shapes: EngineSettings,
     watch: Watch,
 ) -> Reference:  # fmt: skip
-    """Make an engine's reference; on the device of a rank with the same engine."""
+    """Make an engine's reference; on the device of a rank with the same engine.
+
+    Another engine computes on the device that all ranks share, where it has that one.
+    """
     alike = [rank for rank in range(model.world) if model.engine_of(rank) == name]
-    device = model.device_of(alike[0]) if alike else "auto"
+    shared = {model.device_of(rank) for rank in alike[:1] or range(model.world)}
+    device = shared.pop() if len(shared) == 1 else "auto"
     settings = dataclasses.replace(
         shapes,
         device=device,
@@ -216,14 +220,24 @@ def _made(
         batch_invariant=shapes.batch_invariant and len(alike) == model.world,
         kv_dtype=shapes.kv_dtype if alike else "auto",
     )
-    try:
-        return Reference(checkpoint, name, settings, watch.converting)
-    except ConfigError as error:
-        # float32 holds every value of the ring's rows, so such a reference says as much.
-        if error.reason != "engine_dtype" or alike or settings.dtype == "float32":
-            raise
-        wide = dataclasses.replace(settings, dtype="float32", kv_dtype="auto")
-        return Reference(checkpoint, name, wide, watch.converting)
+    while True:
+        try:
+            return Reference(checkpoint, name, settings, watch.converting)
+        except ConfigError as error:
+            other = None if alike else _otherwise(settings, error.reason)
+            if other is None:
+                raise
+            settings = other
+
+
+def _otherwise(settings: EngineSettings, refused: str) -> EngineSettings | None:
+    """Return what an engine that is not the ring's is asked for next, ``None`` for nothing."""
+    if refused == "engine_device" and settings.device != "auto":
+        return dataclasses.replace(settings, device="auto")
+    # float32 holds every value of the ring's rows, so such a reference says as much.
+    if refused == "engine_dtype" and settings.dtype != "float32":
+        return dataclasses.replace(settings, dtype="float32", kv_dtype="auto")
+    return None
 
 
 def _free_bytes() -> int:
