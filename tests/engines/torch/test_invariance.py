@@ -28,7 +28,7 @@ from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
 from stagelink_conformance.stages import assert_same_bits
 from stagelink_torch import layer
-from stagelink_torch.invariance import find_padding
+from stagelink_torch.invariance import Heads, Padding, find_padding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +53,26 @@ def test_the_probe_finds_a_padding_and_one_row_is_not_enough() -> None:
     padding = find_padding([(96, 64), (64, 96)], SETUP)
     assert padding is not None
     assert padding.row_step > 1
+
+
+def test_the_probe_takes_the_models_own_heads_and_fused_matrices(
+    tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[tuple[set[tuple[int, int]], tuple[int, int, int]]] = []
+
+    def find(shapes: set[tuple[int, int]], _: layer.Setup, heads: Heads) -> Padding:
+        probed.append((shapes, tuple(heads)))
+        return Padding(4, 512)
+
+    monkeypatch.setattr("stagelink_torch.invariance.find_padding", find)
+    for name in ("llama", "gpt_oss"):
+        make_stage(tiny(name), 0, 2, batch_invariant=True)
+    (dense, heads), (experts, _) = probed
+    # Four heads of 16 values and two for keys, of rows of 64: 64 + 32 + 32 rows of q, k and v.
+    assert heads == (4, 2, 16)
+    assert (128, 64) in dense
+    # Gates and ups of an expert, 48 values each, from a stack of experts.
+    assert (96, 64) in experts
 
 
 def test_the_description_says_whether_the_mode_is_on(tiny: Callable[..., Path]) -> None:
