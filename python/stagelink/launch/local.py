@@ -172,7 +172,8 @@ class LocalLaunch:
         world = self._job.model.world
         # The rank comes first, where a narrow `ps` still shows it.
         # A stage that dies in native code leaves its Python stack on stderr, and so in the error.
-        command = [sys.executable, "-X", "faulthandler", "-m", "stagelink.node"]
+        # With -P nothing in the current folder is imported in place of what is installed.
+        command = [sys.executable, "-P", "-X", "faulthandler", "-m", "stagelink.node"]
         command += ["--rank", str(rank)]
         command += ["--world", str(world), self._job.model.model, "--launch-id", self._launch_id]
         command += ["--launch-folder", str(self._folder.path)]
