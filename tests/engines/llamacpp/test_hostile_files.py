@@ -26,6 +26,7 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, EngineSettings, read_family
 from stagelink_llamacpp import LlamaCppEngine, trial
 from stagelink_llamacpp.context import Nodes
+from stagelink_llamacpp.library import library
 from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ def test_a_stage_file_is_tried_once_and_again_only_for_another_llama_cpp(tmp_pat
     # What is there now would not run; nobody finds out, since what was there did.
     files[0].write_bytes(b"not a GGUF file")
     nodes = Nodes("l_out-7")
-    tried(files[0], nodes, _version(slices), lambda: None)
+    tried(files[0], nodes, library().versions, lambda: None)
+    with pytest.raises(CheckpointError):
+        tried(files[0], nodes, library().versions, lambda: None, kv="float32")
     with pytest.raises(CheckpointError) as caught:
         tried(files[0], nodes, "another", lambda: None)
     assert caught.value.reason == "load"
@@ -137,14 +140,12 @@ def test_an_untouched_file_runs(tmp_path: Path) -> None:
     assert run(make_gguf(tmp_path, "qwen35", kind="Q8_0")) == "ran"
 
 
-def _version(slices: Path) -> str:
-    return next(slices.glob("*.tried-*")).name.rpartition("-")[2]
-
-
 def _stage(path: Path) -> LlamaCppEngine:
     checkpoint = open_checkpoint(path)
     family = read_family(checkpoint.config)
-    settings = EngineSettings(context=32, rows_max=16, chunk_rows=8, streams_max=1, threads=1)
+    settings = EngineSettings(
+        context=32, rows_max=16, chunk_rows=8, streams_max=1, threads=1, device="cpu"
+    )
     return LlamaCppEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)
 
 
@@ -164,5 +165,27 @@ def test_a_trial_that_nobody_waits_for_ends_itself(
     alarms: list[int] = []
     monkeypatch.setattr("signal.alarm", alarms.append)
     path = make_gguf(tmp_path, "llama")
-    assert trial.main([str(path), "l_out-7", "-", "1", "70"]) == 0
+    assert trial.main([str(path), "l_out-7", "-", "1", "70", "float32", "cpu"]) == 0
     assert alarms == [70]
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "got"),
+    [
+        ("import time; time.sleep(60)", 0.1, "no end in 0 s"),
+        ("import not_there_at_all", 60.0, "did not start"),
+        ("import os; os.kill(os.getpid(), 9)", 60.0, "SIGKILL"),
+    ],
+)
+def test_a_trial_that_says_nothing_of_the_file_leaves_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, seconds: float, got: str
+) -> None:
+    monkeypatch.setenv("STAGELINK_LLAMACPP_TRIAL", "on")
+    real, path = trial._run, tmp_path / "any.gguf"
+    path.write_bytes(b"any")
+    asked = [sys.executable, "-c", code]
+    monkeypatch.setattr(trial, "_run", lambda _, __, alive: real(asked, seconds, alive))
+    with pytest.raises(CheckpointError, match=got) as caught:
+        tried(path, Nodes("l_out-7"), "any", lambda: None)
+    assert caught.value.reason == "trial"
+    assert path.exists()

@@ -80,11 +80,12 @@ def load_stage(
         if progress is not None:
             progress(own.own_bytes, own.own_bytes)
 
+    device = setup.device.kind if settings.device == "auto" else settings.device
     _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
     before = _resident()
     with contextlib.ExitStack() as made:
         path = paths[f"{own.first}-{own.end}"]
-        tried(path, nodes, library.versions, alive)
+        tried(path, nodes, library.versions, alive, kv=setup.kv, device=device)
         context = Context(library, path, setup.device, shape, nodes, alive=alive)
         made.callback(context.close)
         embedding = head = None
@@ -94,7 +95,7 @@ def load_stage(
             embedding = Embedding(path, begin, own.embed, rule.embedding_scale)
             made.callback(embedding.close)
             nodes = Nodes(None, own.ends.rule.rows_node)
-            tried(paths["head"], nodes, library.versions, alive)
+            tried(paths["head"], nodes, library.versions, alive, device=device)
             head = Head(library, paths["head"], setup, nodes)
         made.pop_all()
     told = own.first, own.end, _mib(_resident() - before), _mib(_resident())

@@ -36,7 +36,22 @@ _ROWS = 4
 _TOLD_CHARS_MAX = 300
 
 
-def tried(path: Path, nodes: Nodes, version: str, alive: Callable[[], None]) -> None:
+# How a native library ends its process over a file.
+_ABORTS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
+_OFF = f"{SWITCH}=off leaves the trial out"
+# Exit codes of a trial that got as far as llama.cpp's refusal; others say nothing of the file.
+_DONE, _REFUSED = 0, 3
+
+
+def tried(
+    path: Path,
+    nodes: Nodes,
+    version: str,
+    alive: Callable[[], None],
+    *,
+    kv: str = "float16",
+    device: str = "cpu",
+) -> None:
     """Return where the file at ``path`` was, or now is, run without harm by this llama.cpp.
 
     Args:
@@ -45,25 +60,34 @@ def tried(path: Path, nodes: Nodes, version: str, alive: Callable[[], None]) -> 
         version: Of the library: another one has another trial.
         alive: Called again and again while the trial runs.
 
+        kv: Type of the KV, as the stage has it.
+        device: What the stage asks for, as ``--device`` has it.
+
     Raises:
-        CheckpointError: ``native_abort`` where the library ended its process or did not end in
-            time, ``load`` with its reason where it refused the file.
+        CheckpointError: ``native_abort`` where the library ended its process, ``load`` with its
+            reason where it refused the file, ``trial`` where the trial itself did not come to an
+            end: the file is then left as it is.
     """
-    mark = path.with_name(f"{path.name}.tried-{''.join(filter(str.isalnum, version))}")
+    settled = "-".join("".join(filter(str.isalnum, one)) for one in (version, kv, device))
+    mark = path.with_name(f"{path.name}.tried-{settled}")
     if os.environ.get(SWITCH) == "off" or mark.exists():
         return
     seconds = _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
     # -P: no module of the folder that a user happens to be in.
     command = [sys.executable, "-P", "-m", _MODULE, str(path), *asked, str(math.ceil(seconds))]
-    told = _run(command, seconds, alive)
+    told = _run([*command, kv, device], seconds, alive)
     if told is not None:
         reason, got = told
-        with contextlib.suppress(OSError):
-            path.unlink()
+        advice = f"its metadata do not fit its tensors: fetch the checkpoint again, or {_OFF}"
+        if reason == "native_abort":
+            with contextlib.suppress(OSError):
+                path.unlink()
+        elif reason == "trial":
+            advice = f"start the stage again; {_OFF}"
         raise CheckpointError(
             f"{path.name}: expected llama.cpp to run {_ROWS} rows through this file, got {got}; "
-            "its metadata do not fit its tensors: fetch the checkpoint again",
+            f"{advice}",
             reason=reason,
             operation="try stage file",
         )
@@ -88,15 +112,19 @@ def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple
             child.kill()
             raise
     if said is None:
-        return "native_abort", f"no end in {seconds:.0f} s"
-    if child.returncode == 0:
+        return "trial", f"no end in {seconds:.0f} s"
+    if child.returncode == _DONE:
         return None
     text = " ".join(said.decode(errors="replace").split())[-_TOLD_CHARS_MAX:]
+    if child.returncode == _REFUSED:
+        return "load", text or "no reason given"
     if child.returncode > 0:
-        return "load", text or f"exit code {child.returncode}"
-    with contextlib.suppress(ValueError):
-        return "native_abort", f"{signal.Signals(-child.returncode).name} ({text})"
-    return "native_abort", f"signal {-child.returncode} ({text})"
+        return "trial", f"a trial that did not start: exit code {child.returncode} ({text})"
+    try:
+        number = signal.Signals(-child.returncode)
+    except ValueError:
+        return "trial", f"signal {-child.returncode} ({text})"
+    return "native_abort" if number in _ABORTS else "trial", f"{number.name} ({text})"
 
 
 def _said(
@@ -116,7 +144,7 @@ def _said(
 
 def main(arguments: list[str]) -> int:
     """Load the file and run a few rows; the exit code is 0 unless the library refuses."""
-    path, output, node, positions, seconds = arguments
+    path, output, node, positions, seconds, kv, device = arguments
     # Whoever started it may be gone.
     signal.alarm(int(seconds))
     nodes = Nodes(
@@ -125,9 +153,9 @@ def main(arguments: list[str]) -> int:
         positions_per_row=int(positions),
     )
     native = library()
-    shape = Shape(2 * _ROWS, 1, _ROWS, "float16", 1)
+    shape = Shape(2 * _ROWS, 1, _ROWS, kv, 1)
     try:
-        context = Context(native, Path(path), find_device(native, "cpu"), shape, nodes)
+        context = Context(native, Path(path), find_device(native, device), shape, nodes)
         for first, count in ((0, _ROWS), (_ROWS, 1)):
             rows = np.full((count, context.width), 0.1, np.float32)
             if nodes.output is None:
@@ -137,8 +165,8 @@ def main(arguments: list[str]) -> int:
         context.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told in one line
         sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+        return _REFUSED
+    return _DONE
 
 
 if __name__ == "__main__":
