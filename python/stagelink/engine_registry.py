@@ -62,7 +62,8 @@ def find_engine(name: str) -> Callable[..., StageEngine]:
     """
     try:
         return _import(name)
-    except ImportError as error:
+    except (ImportError, OSError) as error:
+        # OSError: a native library beside the module is missing or broken.
         raise ConfigError(
             f"engine {name!r} does not import: {error}{_advice(name)}", reason="engine_import"
         ) from error

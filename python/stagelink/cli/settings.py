@@ -29,6 +29,7 @@ ENGINE_VARIABLE = "STAGELINK_ENGINE"
 _ENTERED = "STAGELINK_ENTERED"
 LAUNCH_ID_BYTES = 16
 _DIGITS_MAX = 9
+_THREADS_A_CORE = 4
 # Numeric libraries read these when they are imported, not later.
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -232,8 +233,14 @@ def split_host(address: str) -> tuple[str, str]:
 
 
 def _threads(threads: int) -> int:
-    if not 1 <= threads <= 4096:
-        raise ConfigError(f"--threads is {threads}: expected 1 to 4096", reason="threads")
+    # Numeric libraries end the process where the system gives them no more threads.
+    most = _THREADS_A_CORE * (os.cpu_count() or 1)
+    if not 1 <= threads <= most:
+        raise ConfigError(
+            f"--threads is {threads}: expected 1 to {most}, {_THREADS_A_CORE} for each core of "
+            "this machine; give fewer",
+            reason="threads",
+        )
     return threads
 
 

@@ -24,7 +24,7 @@ from tests.engines.torch.rig import (
 )
 
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError, EngineError, EngineSettings, read_family
+from stagelink.engine import ConfigError, EngineError, EngineSettings, Family, read_family
 from stagelink_conformance.pipeline import rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.stages import assert_same_bits
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from stagelink.engine import Family
-
 
 class _Described:
     """As much of a family as the table of families reads."""
+
+    engine_advice = Family.engine_advice
 
     def __init__(self, model_type: str) -> None:
         self.model_type = model_type
@@ -54,6 +54,8 @@ class _Described:
         ("kv_dtype", "q8_0", "engine_dtype"),
         ("device", "metal", "engine_device"),
         ("device", "cuda:99", "engine_device"),
+        ("device", "cuda:07", "engine_device"),
+        ("device", "cuda:128", "engine_device"),
         ("threads", 0, "engine_threads"),
         ("context", 1 << 20, "engine_limit"),
         ("streams_max", 0, "engine_limit"),

@@ -72,6 +72,12 @@ def test_a_list_that_does_not_fit_is_refused(flags: list[str], reason: str) -> N
     assert _reason(settings.model_config, _parsed(*flags)) == reason
 
 
+def test_more_threads_than_four_a_core_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert settings.model_config(_parsed("--threads", "8")).threads == 8
+    assert _reason(settings.model_config, _parsed("--threads", "9")) == "threads"
+
+
 def test_what_only_some_ranks_choose_reaches_the_config() -> None:
     flags = ["--threads", "2", "--kv-dtype", "bfloat16", "--batch-invariant"]
     config = settings.model_config(_parsed(*flags))
@@ -93,7 +99,10 @@ def test_only_an_engine_that_nobody_asked_for_is_said_aloud(installed: set[str])
     )
     assert settings.engine_note(_parsed("--engine", "numpy"), {}) is None
     assert settings.engine_note(_parsed(), {settings.ENGINE_VARIABLE: "numpy"}) is None
-    assert "torch" not in installed
+    installed |= {"stagelink_torch", "torch"}
+    assert settings.engine_note(_parsed(), {}) == (
+        "engine torch (best installed; --engine changes it)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,6 +147,19 @@ def test_a_class_of_any_module_can_be_an_engine(
     assert _reason(find_engine, "own_engine_of_a_test:Yours") == "engine_import"
     assert _reason(find_engine, "no_such_module:Mine") == "engine_import"
     assert _reason(find_engine, "no-such-engine") == "engine_unknown"
+
+
+def test_an_engine_whose_native_library_is_broken_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(module: str) -> None:
+        message = f"lib{module}.so: cannot open shared object file"
+        raise OSError(message)
+
+    monkeypatch.setattr(engine_registry.importlib, "import_module", fail)
+    with pytest.raises(ConfigError, match=r"cannot open shared.*stagelink\[cpu\]") as caught:
+        find_engine("numpy")
+    assert caught.value.reason == "engine_import"
 
 
 def test_a_job_is_the_same_after_it_was_written(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _device(name: str) -> torch.device:
     """Return the device that settings name; ``auto`` is CUDA where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
+    if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]?))?", name):
         raise ConfigError(
             f"torch engine: expected device auto, cpu, cuda or cuda:N, got {name!r}; "
             "change --device, or use the engine that has it",

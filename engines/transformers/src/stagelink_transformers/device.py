@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stagelink.engine import EngineSettings
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_CUDA = re.compile(r"cuda(:\d{1,2})?")
+_CUDA = re.compile(r"cuda(:(0|[1-9][0-9]?))?")
 
 
 def choose_device(settings: EngineSettings) -> torch.device:

@@ -48,7 +48,7 @@ class TransformersEngine:
 
         Raises:
             ConfigError: ``engine_dtype``, ``engine_device``, ``engine_range``, ``engine_limit``,
-                ``engine_family`` or ``batch_invariant``.
+                ``engine_family`` or ``engine_invariance``.
         """
         self._dtype = choose_dtype(settings)
         self._device = choose_device(settings)
@@ -308,7 +308,7 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
         )
     if settings.batch_invariant:
         raise refuse_config(
-            "batch_invariant",
+            "engine_invariance",
             "no promise about chunks and neighbours",
             "batch_invariant",
             "use --engine torch, or leave it out",
