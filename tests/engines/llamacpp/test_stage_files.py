@@ -20,7 +20,7 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
-from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp import LlamaCppEngine, stage_file
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head
 
 if TYPE_CHECKING:
@@ -111,6 +111,21 @@ def test_a_slice_that_breaks_off_leaves_nothing_under_its_name(tmp_path: Path, c
         engine.load(stop)
     assert not [file for file in cache.iterdir() if not file.name.endswith(".lock")]
     assert _logits(path)
+
+
+def test_who_waits_for_anothers_slice_says_that_it_lives_and_at_last_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_file, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(stage_file, "_LOCK_SECONDS", 0.3)
+    told: list[int] = []
+    lock = tmp_path / "one.lock"
+    with stage_file._locked(lock, None), pytest.raises(CheckpointError) as caught:
+        stage_file._locked(lock, told.append).__enter__()
+    assert caught.value.reason == "lock_deadline"
+    assert len(told) > 1
+    with stage_file._locked(lock, told.append):
+        pass
 
 
 def test_a_source_that_changes_while_it_is_sliced_is_refused(tmp_path: Path) -> None:

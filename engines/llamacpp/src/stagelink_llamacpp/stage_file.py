@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from stagelink.engine import CheckpointError, locked, private_folder
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from stagelink.engine import GgufSource
     from stagelink_llamacpp.head_rules import HeadFile
@@ -29,7 +30,8 @@ VERSION = 1
 EMBED, HEAD, NORM = "token_embd.weight", "output.weight", "output_norm.weight"
 _F32, _F32_BYTES = 0, 4
 _PIECE_BYTES = 1 << 20
-_LOCK_SECONDS = 3600.0
+_LOCK_SECONDS, _WAIT_SECONDS = 3600.0, 1.0
+_LOCK_REASON = "lock_deadline"
 _SPARE_BYTES = 64 << 20
 _ZERO_BYTES_MAX = 256 << 20
 
@@ -127,13 +129,13 @@ def cached(
 
     Raises:
         ConfigError: ``cache_folder``.
-        CheckpointError: ``disk_room``, or what reading the source raises.
-        DeadlineError: ``lock_deadline``.
+        CheckpointError: ``disk_room``, ``lock_deadline`` where another process does not finish, or
+            what reading the source raises.
     """
     folder = private_folder("slices")
     path = folder / f"{key}-{VERSION}.gguf"
     if not is_whole(stage, path):
-        with locked(folder / f"{path.name}.lock", _LOCK_SECONDS, lambda: None):
+        with _locked(folder / f"{path.name}.lock", progress):
             # Who holds the lock is the only one that writes for this key: others are dead.
             for stale in folder.glob(f"{path.name}.tmp-*"):
                 stale.unlink(missing_ok=True)
@@ -142,6 +144,30 @@ def cached(
                 return path
     source.note_read(stage.source_bytes)
     return path
+
+
+@contextlib.contextmanager
+def _locked(path: Path, progress: Callable[[int], None] | None) -> Iterator[None]:
+    """Hold the lock file; while another process has it, say every second that this one lives."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(path, _WAIT_SECONDS, lambda: None))
+                break
+            except Exception as error:
+                if getattr(error, "reason", None) != _LOCK_REASON:
+                    raise
+            if progress is not None:
+                progress(0)
+            if time.monotonic() >= deadline:
+                raise CheckpointError(
+                    f"{path}: expected another process to finish within {_LOCK_SECONDS:.0f} s, got "
+                    "no end; look for a stuck stagelink",
+                    reason=_LOCK_REASON,
+                    operation="slice checkpoint",
+                )
+        yield
 
 
 def is_whole(stage: StageFile, path: Path) -> bool:
