@@ -59,6 +59,8 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT_DEFAULT = 32
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+# In all arrays together: each is an object of Python, tens of times what it is in the file.
+_ELEMENTS_MAX = 8_000_000
 _AGAIN = "fetch the file again"
 
 
@@ -137,6 +139,7 @@ class _Cursor:
         self.file = file
         self.position = 0
         self._loaded = bytearray()
+        self._elements = 0
         self._end = min(file.size, limits.GGUF_METADATA_BYTES_MAX)
 
     def take(self, count: int) -> bytes:
@@ -168,6 +171,10 @@ class _Cursor:
             if length > limits.GGUF_ARRAY_LENGTH_MAX:
                 wanted = f"at most {limits.GGUF_ARRAY_LENGTH_MAX} values"
                 raise self._bad("header", wanted, f"an array of {length}")
+            self._elements += length
+            if self._elements > _ELEMENTS_MAX:
+                wanted = f"at most {_ELEMENTS_MAX} values in all arrays"
+                raise self._bad("header", wanted, str(self._elements))
             return (kind, inner), self._values(inner, length)
         return (kind,), self._values(kind, 1)[0]
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import gguf
 import numpy as np
 import pytest
@@ -242,3 +244,17 @@ def test_a_file_written_while_it_is_used_is_an_error(make_gguf):
     with pytest.raises(CheckpointError) as caught:
         checkpoint.read(Q)
     assert caught.value.reason == "file_changed"
+
+
+def test_arrays_of_more_values_in_all_than_fit_are_refused_while_the_keys_are_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("stagelink.checkpoint.gguf_walk._ELEMENTS_MAX", 5)
+    arrays = [
+        struct.pack("<Qc", 1, key) + struct.pack("<IIQ", 9, 0, 3) + bytes(3) for key in (b"a", b"b")
+    ]
+    path = tmp_path / "arrays.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 2) + b"".join(arrays))
+    with pytest.raises(CheckpointError, match="at most 5 values in all arrays, got 6") as caught:
+        walk(WeightFile.find(path))
+    assert caught.value.reason == "header"
