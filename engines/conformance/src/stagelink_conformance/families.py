@@ -1,4 +1,4 @@
-"""Makes tiny random checkpoints of fourteen model families with transformers' own modules.
+"""Makes tiny random checkpoints of fifteen model families with transformers' own modules.
 
 It runs no model. It needs torch and transformers, which only its functions import; a family of the
 numpy engine can also be made without them, by ``stagelink_numpy.tiny``.

@@ -88,7 +88,8 @@ class GraphRunner:
     """Replays decode rounds; everything else step by step.
 
     Which of the two a round takes, and over how many positions it attends, follows from its plan
-    alone, so every stage of a placement takes the same.
+    and from which shapes are recorded; stages that have seen the same rounds have recorded the
+    same ones. Beyond ``_RECORDINGS_MAX`` shapes a new one runs step by step.
     """
 
     def __init__(self, model: Model, setup: Setup, width: int, recorder: Recorder) -> None:

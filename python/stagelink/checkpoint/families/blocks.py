@@ -56,14 +56,6 @@ def expert_shapes(width: int, inner: int, experts: int) -> Shapes:
     return shapes
 
 
-def fused_expert_shapes(width: int, inner: int, experts: int) -> Shapes:
-    """Return routed experts stacked: gate and up in one tensor, gate first."""
-    return {
-        "mlp.experts.gate_up_proj": (experts, 2 * inner, width),
-        "mlp.experts.down_proj": (experts, width, inner),
-    }
-
-
 def shared_expert_shapes(width: int, inner: int) -> Shapes:
     """Return the expert that all rows pass, and the row that gates it (the Qwen families)."""
     return gated_shapes(width, inner, "mlp.shared_expert") | {
