@@ -73,7 +73,8 @@ def test_the_first_boundary_that_is_off_by_itself_is_named() -> None:
 
 
 def _receipt(evidence: Evidence) -> dict[str, Any]:
-    return make_receipt({}, evidence, judge(evidence, LIMITS, CHECKS), LIMITS)
+    facts = {"reference": {"kind": "whole"}}
+    return make_receipt(facts, evidence, judge(evidence, LIMITS, CHECKS), LIMITS)
 
 
 @pytest.mark.parametrize(("gap", "passed"), [(1e-5, True), (0.1, False)])
