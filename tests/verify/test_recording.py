@@ -12,7 +12,7 @@ from tests.verify.recorded import FORM, VOCAB, recording_of, script_of
 from stagelink.errors import CheckpointError, ConfigError, StagelinkError
 from stagelink.verify import measure
 from stagelink.verify.recording import RowFormat, Script, read_recording
-from stagelink.verify.scenario import FORCED, GREEDY, Wanted
+from stagelink.verify.scenario import AFTER_ROWS, FORCED, GREEDY, Wanted
 from stagelink.verify.stored import read_stored, write_stored
 
 if TYPE_CHECKING:
@@ -152,3 +152,13 @@ def test_a_stored_continuation_counts_up_to_where_ours_leaves_it() -> None:
     split = measure.stored_split(0, [0, 3, 9, 9], [0, 1, 2, 3], logits)
     assert split.at is not None
     assert (split.tokens, split.at.position, split.at.gap) == (2, 1, 1.0)
+
+
+@pytest.mark.parametrize("length", range(1, 14))
+def test_the_states_of_a_sound_model_are_equal_however_short_the_prompt(length: int) -> None:
+    found = measure.states(
+        recording_of(Wanted((tuple(n % VOCAB for n in range(length)),), ("state",)))
+    )
+    assert set(found) == {"cut back to nothing", "cut back to a part"}
+    for one in found.values():
+        assert (one.logits.positions, one.logits.equal) == (AFTER_ROWS, AFTER_ROWS)

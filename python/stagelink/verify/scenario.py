@@ -164,6 +164,9 @@ class Scenario:
         second the kept rows were computed in a window of another length.
         """
         prompt = self._wanted.prompts[0]
+        # A short prompt goes on with chance: kept rows, and rows after them, must be there.
+        short = 1 + KEPT_ROWS + AFTER_ROWS - len(prompt)
+        prompt = (*prompt, *self._random(max(0, short)))
         count = min(STATE_POSITIONS, max(1, len(prompt) - KEPT_ROWS - AFTER_ROWS))
         count = min(count, self._context - WINDOW - AFTER_ROWS - KEPT_ROWS)
         if count < 1:

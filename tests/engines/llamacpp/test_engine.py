@@ -61,7 +61,7 @@ def test_weights_are_counted_as_they_are_stored(tmp_path: Path) -> None:
     [
         ({"dtype": "float16"}, "engine_dtype"),
         ({"kv_dtype": "float8"}, "engine_kv_dtype"),
-        ({"batch_invariant": True}, "engine_batch_invariant"),
+        ({"batch_invariant": True}, "engine_invariance"),
         ({"streams_max": 100_000}, "engine_limit"),
         ({"context": 1 << 20}, "engine_limit"),
         ({"rows_max": 0}, "engine_limit"),

@@ -45,7 +45,7 @@ def read_setup(library: Library, family: Family, settings: EngineSettings) -> Se
 
     Raises:
         ConfigError: ``engine_dtype``, ``engine_kv_dtype``, ``engine_limit``, ``engine_threads``,
-            ``engine_device`` or ``engine_batch_invariant``.
+            ``engine_device`` or ``engine_invariance``.
     """
     if settings.dtype != _DTYPE:
         raise _refuse("engine_dtype", f"dtype {_DTYPE} for rows", settings.dtype, "use float32")
@@ -55,7 +55,7 @@ def read_setup(library: Library, family: Family, settings: EngineSettings) -> Se
         raise _refuse("engine_kv_dtype", wanted, settings.kv_dtype, "use auto")
     if settings.batch_invariant:
         advice = "use the numpy or the torch engine, or leave it off"
-        raise _refuse("engine_batch_invariant", "batch_invariant off", True, advice)
+        raise _refuse("engine_invariance", "batch_invariant off", True, advice)
     most = {
         "context": family.context,
         "streams_max": int(library.api.llama_max_parallel_sequences()),
