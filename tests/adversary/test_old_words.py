@@ -71,14 +71,13 @@ def test_a_hello_whose_nonce_is_the_challenge_of_another_is_only_challenged(lead
 def test_a_place_that_is_taken_is_refused_under_a_mac_and_the_first_stays(key_file: str) -> None:
     with StubRing(key_file, world=3, absent=(2,)) as ring:
         host, _, port = ring.address.rpartition(":")
-        told = ""
-        # Until the rank's own handshake is through, the place is free and this one would get it.
-        hands, second = None, None
-        while told != "rank_taken":
-            who = follower(1, 3, launch=ANOTHER_LAUNCH if hands is None else ZEROS)
-            second, hands = Stranger((host, int(port))), connector(KEY, who)
-            told = _answered(second, hands)
-            second.close()
+        # Until the rank's own handshake is through, the place is free and this one would get it:
+        # a rank that knows only rank 0's address rests when it is linked to it.
+        ring.ranks[1].until_asleep()
+        who = follower(1, 3, launch=ZEROS)
+        second, hands = Stranger((host, int(port))), connector(KEY, who)
+        assert _answered(second, hands) == "rank_taken"
+        second.close()
         late = ring.add(2)
         for one in (ring.ranks[0], ring.ranks[1], late):
             one.next("joined")

@@ -80,6 +80,21 @@ class Rank:
         """Send a signal to this process alone."""
         os.kill(self.pid, number)
 
+    def until_asleep(self) -> None:
+        """Wait until the process neither runs nor used the processor between two looks."""
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat")
+        ends_at = time.monotonic() + 10
+        seen: list[str] = []
+        while time.monotonic() < ends_at:
+            fields = stat.read_text(encoding="ascii").rpartition(")")[2].split()
+            state, used = fields[0], fields[11] + " " + fields[12]
+            # Ticks of ten milliseconds: five looks of twenty are past any start-up.
+            seen = [*seen, used] if state == "S" and used in seen[-1:] else [used]
+            if len(seen) == 5:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"rank {self.rank} never rests")
+
     def end(self) -> None:
         """End it whatever it does, and take its exit."""
         self.process.kill()

@@ -9,7 +9,6 @@ import contextlib
 import signal
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,7 @@ from tests.faults.ring_of_stubs import Rank, StubRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 LIMIT_SECONDS = 0.1
 # A busy core can hold a process back for longer than its wait takes to end: the best of a few.
@@ -93,7 +93,7 @@ def test_control_c_ends_the_wait_of(key_file: str, what: str) -> None:
     took = []
     while len(took) < TRIES and min(took, default=LONG) >= LIMIT_SECONDS:
         with WAITS[what](key_file) as rank:
-            _until_asleep(rank)
+            rank.until_asleep()
             pressed = time.monotonic()
             rank.send(signal.SIGINT)
             took.append(_interrupted(rank)["at"] - pressed)
@@ -104,28 +104,12 @@ def _interrupted(rank: Rank) -> dict[str, Any]:
     return rank.next("interrupted")
 
 
-def _until_asleep(rank: Rank) -> None:
-    """Until the process neither runs nor used the processor between two looks."""
-    stat = Path(f"/proc/{rank.pid}/task/{rank.pid}/stat")
-    ends_at = time.monotonic() + 10
-    seen: list[str] = []
-    while time.monotonic() < ends_at:
-        fields = stat.read_text(encoding="ascii").rpartition(")")[2].split()
-        state, used = fields[0], fields[11] + " " + fields[12]
-        # Ticks of ten milliseconds: five looks of twenty are past any start-up.
-        seen = [*seen, used] if state == "S" and used in seen[-1:] else [used]
-        if len(seen) == 5:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"rank {rank.rank} never rests")
-
-
 def test_a_follower_that_is_interrupted_while_the_ring_comes_together_is_named(
     key_file: str,
 ) -> None:
     with StubRing(key_file, absent=(2,)) as ring:
         Stranger(address_of(ring.addresses[1])).leave_at_once()
-        _until_asleep(ring.ranks[1])
+        ring.ranks[1].until_asleep()
         ring.ranks[1].send(signal.SIGINT)
         told = ring.ranks[0].next("error")
     assert (told["reason"], told["rank"]) == ("interrupted", 1)
