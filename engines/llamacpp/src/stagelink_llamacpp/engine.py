@@ -1,6 +1,6 @@
 """LlamaCppEngine: the seam's promises kept, on top of stage files, contexts and streams.
 
-It checks and orders; the plan's rules are in rounds.py, llama.cpp is behind context.py.
+It checks and orders; the plan becomes calls in rounds.py, llama.cpp is behind context.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
+from stagelink_llamacpp.refusal import CHECKS, refuse
 from stagelink_llamacpp.rounds import check_cut, check_round
 from stagelink_llamacpp.setup import read_setup
 from stagelink_llamacpp.slicing import read_rule, read_slice
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
     from stagelink_llamacpp.context import Floats
     from stagelink_llamacpp.head import Embedding, Head
-    from stagelink_llamacpp.rounds import Piece, Round
+    from stagelink_llamacpp.rounds import SlotPiece, SlotRound
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -147,7 +148,7 @@ class LlamaCppEngine:
         loaded = self._ready()
         embedding, _ = self._ends(loaded)
         checked = self._check(loaded, plan)
-        self._check_ids(token_ids, checked.rows)
+        CHECKS.token_ids(token_ids, checked.rows, self._slice.vocab)
         target = self._rows(rows_out, checked.rows, "rows_out")
         embedding.rows(token_ids, target)
         self._compute(loaded, checked, target, target)
@@ -158,7 +159,7 @@ class LlamaCppEngine:
         _, head = self._ends(loaded)
         most = self._settings.rows_max
         if not 0 <= rows <= most:
-            raise _refuse("too_many_rows", f"at most {most} rows for the head", str(rows))
+            raise refuse("too_many_rows", f"at most {most} rows for the head", str(rows))
         return head.logits(self._rows(rows_in, rows, "rows_in"))
 
     def keep(self, stream: int, position: int) -> None:
@@ -179,24 +180,21 @@ class LlamaCppEngine:
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         loaded = self._ready()
-        if stream in loaded.streams.held():
-            raise _refuse("stream_reused", f"stream {stream} not to be open", "an open one")
         free = loaded.streams.free()
-        if not free:
-            most = self._settings.streams_max
-            raise _refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        CHECKS.place(stream, loaded.streams.held(), len(free), self._settings)
+        slot = free[0]
         position, body = parse_state(self._state_format(), state)
         if position:
             try:
-                loaded.context.restore(free[0], body)
-                held = loaded.context.held(free[0])
+                loaded.context.restore(slot, body)
+                held = loaded.context.held(slot)
             except EngineError:
-                loaded.context.forget(free[0])
+                loaded.context.forget(slot)
                 raise
             if held != position:
-                loaded.context.forget(free[0])
-                raise _refuse("state_damaged", f"a state of {position} positions", str(held))
-        loaded.streams.place(stream, free[0], position)
+                loaded.context.forget(slot)
+                raise refuse("state_damaged", f"a state of {position} positions", str(held))
+        loaded.streams.place(stream, slot, position)
 
     def close(self) -> None:
         """Free weights and KV; calling it again does nothing."""
@@ -205,18 +203,18 @@ class LlamaCppEngine:
         self._loaded = None
         self._broken = True
 
-    def _check(self, loaded: Loaded, plan: PlanLike) -> Round:
+    def _check(self, loaded: Loaded, plan: PlanLike) -> SlotRound:
         streams = loaded.streams
         return check_round(plan, streams.held(), streams.free(), self._settings)
 
-    def _compute(self, loaded: Loaded, checked: Round, source: Floats, target: Floats) -> None:
+    def _compute(self, loaded: Loaded, checked: SlotRound, source: Floats, target: Floats) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
         streams = loaded.streams
         loaded.context.pulse.beat = self.heartbeat
         self._broken = True
-        for entry in checked.entries:
+        for entry, slot in checked.entries:
             if entry.op == OPEN:
-                streams.open(entry.stream, entry.slot)
+                streams.open(entry.stream, slot)
             elif entry.op == CONTINUE:
                 streams.cut(entry.stream, entry.first)
             else:
@@ -225,9 +223,9 @@ class LlamaCppEngine:
                 streams.remember(entry.stream, source[entry.begin : entry.end])
         for call in checked.calls:
             _run_call(loaded, call, source, target)
-        for entry in checked.entries:
+        for entry, _ in checked.entries:
             if entry.op in (OPEN, CONTINUE):
-                streams.move(entry.stream, entry.first + entry.end - entry.begin)
+                streams.move(entry.stream, entry.last)
         self._broken = False
 
     def _state_format(self) -> StateFormat:
@@ -240,40 +238,26 @@ class LlamaCppEngine:
     def _ready(self) -> Loaded:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
         if self._loaded is None or self._broken:
-            raise _refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+            raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
         return self._loaded
 
     def _ends(self, loaded: Loaded) -> tuple[Embedding, Head]:
         """Return embedding and head; refuse to embed or to make logits on a follower."""
         if loaded.embedding is None or loaded.head is None:
-            raise _refuse("engine_role", "the lead's engine", "a follower's")
+            raise refuse("engine_role", "the lead's engine", "a follower's")
         return loaded.embedding, loaded.head
-
-    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
-        """Refuse ids of another shape or type, or outside the vocabulary."""
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
-            got = f"{token_ids.dtype} {list(token_ids.shape)}"
-            raise _refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= self._slice.vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
-            raise _refuse("token_id", f"token ids of 0 to {self._slice.vocab - 1}", str(worst))
 
     def _rows(self, buffer: Bytes, rows: int, name: str) -> Floats:
         """See a rows buffer as float32 ``[rows, width]``; refuse another size or type."""
         width = self._slice.width
         expected = rows * width * np.dtype(_DTYPE).itemsize
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
-            got = f"{buffer.dtype} {list(buffer.shape)}"
-            raise _refuse("rows_size", f"{name} as uint8 [{expected}]", got)
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
-            raise _refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        CHECKS.buffer(buffer, expected, name)
         if rows and buffer.ctypes.data % _ROW_ALIGNMENT:
-            raise _refuse("rows_buffer", f"{name} aligned to {_ROW_ALIGNMENT} bytes", "an odd one")
+            raise refuse("rows_buffer", f"{name} aligned to {_ROW_ALIGNMENT} bytes", "an odd one")
         return buffer.view("<f4").reshape(rows, width)
 
 
-def _run_call(loaded: Loaded, call: tuple[Piece, ...], source: Floats, target: Floats) -> None:
+def _run_call(loaded: Loaded, call: tuple[SlotPiece, ...], source: Floats, target: Floats) -> None:
     """Run one call's rows; those of several pieces are gathered in order of their slots."""
     firsts = [(piece.slot, piece.first, piece.end - piece.begin) for piece in call]
     begin, count = call[0].begin, sum(rows for _, _, rows in firsts)
@@ -285,9 +269,3 @@ def _run_call(loaded: Loaded, call: tuple[Piece, ...], source: Floats, target: F
     rows = source[order]
     loaded.context.rows(rows, firsts, rows)
     target[order] = rows
-
-
-def _refuse(reason: str, expected: str, got: str) -> EngineError:
-    """Build the error of one broken promise of the caller."""
-    text = f"llamacpp engine: expected {expected}, got {got}; no state was changed"
-    return EngineError(text, reason=reason)

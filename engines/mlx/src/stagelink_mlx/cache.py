@@ -1,6 +1,6 @@
 """What a stream keeps in each layer: keys and values, or a recurrent state that can be cut back.
 
-It decides nothing about a plan (rounds.py does) and computes no attention; mlx_lm's layers call it
+It decides nothing about a plan (the seam does) and computes no attention; mlx_lm's layers call it
 as they call mlx_lm's own caches.
 """
 

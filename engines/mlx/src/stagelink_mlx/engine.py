@@ -1,6 +1,6 @@
 """MlxEngine: the seam's promises kept, on top of rounds, caches and a range of mlx_lm's layers.
 
-It checks and orders; the plan's rules are in rounds.py, the layers in layers.py.
+It checks and orders; the plan's rules are the seam's, the layers in layers.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stagelink_mlx.arguments import check_family
 from stagelink_mlx.backend import choose_backend, use_threads
 from stagelink_mlx.cache import Reach
 from stagelink_mlx.layers import LayerRange
-from stagelink_mlx.rounds import Held, check_round, refuse
+from stagelink_mlx.refusal import CHECKS, refuse
 from stagelink_mlx.state import StateFormat, bits_of, from_bits
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink.engine import Checkpoint, EngineSettings, Family, Piece, PlanLike, Round
     from stagelink_mlx.cache import LayerCache
-    from stagelink_mlx.rounds import Piece, Round
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -46,9 +45,9 @@ class _Stream:
     reach: Reach | None
     position: int = 0
 
-    def held(self) -> Held:
-        """Say what a plan may ask of it."""
-        return Held(self.position, 0 if self.reach is None else self.reach.earliest)
+    def earliest(self) -> int:
+        """Return the first position, besides 0, that a cut can go back to."""
+        return 0 if self.reach is None else self.reach.earliest
 
 
 class MlxEngine:
@@ -77,13 +76,7 @@ class MlxEngine:
         """
         check_family(family)
         _check_settings(family, settings)
-        if not 0 <= first < end <= family.layers or (lead and first != 0):
-            at = "a range from layer 0" if lead else "a range of layers"
-            raise ConfigError(
-                f"mlx engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
-                "change --layers",
-                reason="engine_range",
-            )
+        CHECKS.range(family, first, end, lead=lead)
         self._backend = choose_backend(settings.device)
         self._checkpoint, self._family, self._settings = checkpoint, family, settings
         self._first, self._end, self._lead = first, end, lead
@@ -167,7 +160,7 @@ class MlxEngine:
         layers = self._ready()
         self._check_lead()
         checked = self._check_round(plan)
-        self._check_ids(token_ids, checked.rows)
+        CHECKS.token_ids(token_ids, checked.rows, self._family.vocab)
         target = self._rows(rows_out, checked.rows, "rows_out")
 
         def rows_of(piece: Piece) -> mx.array:
@@ -193,7 +186,8 @@ class MlxEngine:
         """Cut a stream back to its first ``position`` positions."""
         layers = self._ready()
         one = self._stream(stream)
-        one.held().check_cut(stream, position)
+        CHECKS.position(stream, position, one.position)
+        self._check_cut(stream, position)
         self._broken = True
         with mx.stream(self._backend.device):
             self._cut(layers, one, position)
@@ -210,11 +204,7 @@ class MlxEngine:
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         layers = self._ready()
-        if stream in self._streams:
-            raise refuse("stream_reused", f"stream {stream} not to be open", "an open one")
-        if len(self._streams) >= self._settings.streams_max:
-            most = self._settings.streams_max
-            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        CHECKS.place(stream, self._streams, self._free(), self._settings)
         with mx.stream(self._backend.device):
             position, parts = self._state_format(layers).parse(state)
             one = self._new_stream(layers)
@@ -250,7 +240,7 @@ class MlxEngine:
                     self._cut(layers, self._streams[entry.stream], entry.first)
                 else:
                     del self._streams[entry.stream]
-            for piece in checked.pieces:
+            for piece in checked.pieces():
                 stream = self._streams[piece.stream]
                 if stream.reach is not None:
                     stream.reach.begin(piece.first)
@@ -275,9 +265,19 @@ class MlxEngine:
                 stream.reach.cut(position)
 
     def _check_round(self, plan: PlanLike) -> Round:
-        streams = {stream: one.held() for stream, one in self._streams.items()}
-        free = self._settings.streams_max - len(streams)
-        return check_round(plan, streams, free, self._settings)
+        held = {stream: one.position for stream, one in self._streams.items()}
+        return CHECKS.plan(plan, held, self._free(), self._settings, self._check_cut)
+
+    def _free(self) -> int:
+        return self._settings.streams_max - len(self._streams)
+
+    def _check_cut(self, stream: int, position: int) -> None:
+        """Refuse a position that recurrent layers cannot go back to."""
+        one = self._streams[stream]
+        earliest = one.earliest()
+        if 0 < position < earliest:
+            expected = f"a position of 0, or {earliest} to {one.position}"
+            raise refuse("wrong_position", expected, position, stream)
 
     def _state_format(self, layers: LayerRange) -> StateFormat:
         """Return what saved states must agree with: shapes are known without computing anything."""
@@ -303,24 +303,10 @@ class MlxEngine:
         if not self._lead:
             raise refuse("engine_role", "the lead's engine", "a follower's")
 
-    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
-        """Refuse ids of another shape or type, or outside the vocabulary."""
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
-            got = f"{token_ids.dtype} {list(token_ids.shape)}"
-            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
-            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
-
     def _rows(self, buffer: Bytes, rows: int, name: str) -> Bytes:
         """See a rows buffer as uint8 ``[rows, bytes of a row]``; refuse another size or type."""
         row_bytes = self._family.width * self._dtype.size
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != rows * row_bytes:
-            got = f"{buffer.dtype} {list(buffer.shape)}"
-            raise refuse("rows_size", f"{name} as uint8 [{rows * row_bytes}]", got)
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
-            raise refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        CHECKS.buffer(buffer, rows * row_bytes, name)
         return buffer.reshape(rows, row_bytes)
 
 
@@ -335,11 +321,7 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
     if settings.batch_invariant:
         # Neighbours change nothing, but another chunk of the same stream can: another product.
         raise _unfit("engine_invariance", "batch_invariant off", "on")
-    for name in ("context", "streams_max", "rows_max", "chunk_rows"):
-        value = getattr(settings, name)
-        if value < 1 or (name == "context" and value > family.context):
-            most = f" and at most {family.context}, the model's" if name == "context" else ""
-            raise _unfit("engine_limit", f"{name} of at least 1{most}", str(value))
+    CHECKS.limits(family, settings)
 
 
 def _unfit(reason: str, expected: str, got: str) -> ConfigError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
-from stagelink_mlx.rounds import refuse
+from stagelink_mlx.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

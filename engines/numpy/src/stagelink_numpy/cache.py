@@ -1,6 +1,6 @@
 """The KV of a stage: static arrays, a slot for each open stream, and each stream's position.
 
-It decides nothing about a plan (rounds.py does) and computes no attention.
+It decides nothing about a plan (the seam does) and computes no attention.
 """
 
 from __future__ import annotations

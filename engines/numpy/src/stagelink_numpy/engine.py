@@ -1,6 +1,6 @@
 """NumpyEngine: the seam's promises kept, on top of rounds, cache and model.
 
-It checks and orders; the plan's rules are in rounds.py, the mathematics in model.py.
+It checks and orders; the plan's rules are the seam's, the mathematics in model.py.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import numpy as np
 from stagelink.engine import (
     CONTINUE,
     OPEN,
+    Batch,
     ConfigError,
+    EngineChecks,
     EngineDescription,
-    EngineError,
     LlamaFamily,
+    Piece,
 )
 from stagelink_numpy.cache import Cache
 from stagelink_numpy.invariance import find_row_step
 from stagelink_numpy.memory import FLOAT_BYTES
 from stagelink_numpy.model import Model
 from stagelink_numpy.rope import check_rope
-from stagelink_numpy.rounds import Batch, Piece, check_round
 from stagelink_numpy.state import StateFormat, encode_state, parse_state
 from stagelink_numpy.weights import held_bytes, read_weights
 
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round
     from stagelink_numpy.memory import Floats
-    from stagelink_numpy.rounds import Round
 
     Bytes = npt.NDArray[np.uint8]
 
+_CHECKS = EngineChecks("numpy")
 _DTYPE = "float32"
 # No plan can name it: ids on the wire are unsigned.
 _WARM_STREAM = -1
@@ -70,13 +71,7 @@ class NumpyEngine:
                 reason="engine_family",
             )
         _check_settings(family, settings)
-        if not 0 <= first < end <= family.layers or (lead and first != 0):
-            at = "a range from layer 0" if lead else "a range of layers"
-            raise ConfigError(
-                f"numpy engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
-                "change --layers",
-                reason="engine_range",
-            )
+        _CHECKS.range(family, first, end, lead=lead)
         check_rope(family)
         find_row_step(family, settings)
         self._checkpoint = checkpoint
@@ -137,7 +132,7 @@ class NumpyEngine:
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""
         model, cache = self._ready()
-        checked = check_round(plan, cache.positions(), cache.free, self._settings)
+        checked = _CHECKS.plan(plan, cache.positions(), cache.free, self._settings)
         source = self._rows(rows_in, checked.rows, "rows_in")
         target = self._rows(rows_out, checked.rows, "rows_out")
 
@@ -150,8 +145,8 @@ class NumpyEngine:
         """Embed a round's token ids and run the own layers; lead only."""
         model, cache = self._ready()
         self._check_lead()
-        checked = check_round(plan, cache.positions(), cache.free, self._settings)
-        self._check_ids(token_ids, checked.rows)
+        checked = _CHECKS.plan(plan, cache.positions(), cache.free, self._settings)
+        _CHECKS.token_ids(token_ids, checked.rows, self._family.vocab)
         target = self._rows(rows_out, checked.rows, "rows_out")
 
         def put(batch: Batch, rows: Floats) -> None:
@@ -165,7 +160,7 @@ class NumpyEngine:
         self._check_lead()
         if not 0 <= rows <= self._settings.rows_max:
             most = self._settings.rows_max
-            raise _refuse("too_many_rows", f"at most {most} rows for the head", str(rows))
+            raise _CHECKS.refuse("too_many_rows", f"at most {most} rows for the head", rows)
         source = self._rows(rows_in, rows, "rows_in")
         own = model.rows(rows)
         own[...] = source
@@ -174,10 +169,7 @@ class NumpyEngine:
     def keep(self, stream: int, position: int) -> None:
         """Cut a stream back to its first ``position`` positions."""
         _, cache = self._ready()
-        held = cache.position(stream)
-        if not 0 <= position <= held:
-            expected = f"a position of 0 to {held} for stream {stream}"
-            raise _refuse("wrong_position", expected, str(position))
+        _CHECKS.position(stream, position, cache.position(stream))
         cache.move(stream, position)
 
     def save(self, stream: int) -> bytes:
@@ -191,11 +183,7 @@ class NumpyEngine:
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         _, cache = self._ready()
-        if stream in cache.positions():
-            raise _refuse("stream_reused", f"stream {stream} not to be open", "an open one")
-        if cache.free == 0:
-            most = self._settings.streams_max
-            raise _refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        _CHECKS.place(stream, cache.positions(), cache.free, self._settings)
         body = parse_state(self._state_format(), state)
         slot = cache.open(stream)
         position = body.shape[3]
@@ -244,32 +232,19 @@ class NumpyEngine:
     def _ready(self) -> tuple[Model, Cache]:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""
         if self._loaded is None or self._broken:
-            raise _refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+            got = "one not loaded, closed or broken off"
+            raise _CHECKS.refuse("engine_state", "a loaded engine", got)
         return self._loaded
 
     def _check_lead(self) -> None:
         """Refuse to embed or to make logits on a follower."""
         if not self._lead:
-            raise _refuse("engine_role", "the lead's engine", "a follower's")
-
-    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
-        """Refuse ids of another shape or type, or outside the vocabulary."""
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
-            got = f"{token_ids.dtype} {list(token_ids.shape)}"
-            raise _refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
-            raise _refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", str(worst))
+            raise _CHECKS.refuse("engine_role", "the lead's engine", "a follower's")
 
     def _rows(self, buffer: Bytes, rows: int, name: str) -> Floats:
         """See a rows buffer as float32 ``[rows, width]``; refuse another size or type."""
         expected = rows * self._family.width * FLOAT_BYTES
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
-            got = f"{buffer.dtype} {list(buffer.shape)}"
-            raise _refuse("rows_size", f"{name} as uint8 [{expected}]", got)
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
-            raise _refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        _CHECKS.buffer(buffer, expected, name)
         return buffer.view("<f4").reshape(rows, self._family.width)
 
 
@@ -287,15 +262,7 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
             'the CPU only: pip install "stagelink[torch]" and use --engine torch, or --device cpu',
             reason="engine_device",
         )
-    limits = ("context", "streams_max", "rows_max", "chunk_rows")
-    for name in limits:
-        value = getattr(settings, name)
-        if value < 1 or (name == "context" and value > family.context):
-            most = f" and at most {family.context}, the model's" if name == "context" else ""
-            raise ConfigError(
-                f"numpy engine: expected {name} of at least 1{most}, got {value}; change it",
-                reason="engine_limit",
-            )
+    _CHECKS.limits(family, settings)
 
 
 def _libraries() -> str:
@@ -304,9 +271,3 @@ def _libraries() -> str:
     blas = built.get("Build Dependencies", {}).get("blas", {}) if built else {}
     named = f", {blas['name']} {blas.get('version', '')}".rstrip() if blas.get("name") else ""
     return f"numpy {np.__version__}{named}"
-
-
-def _refuse(reason: str, expected: str, got: str) -> EngineError:
-    """Build the error of one broken promise of the caller."""
-    text = f"numpy engine: expected {expected}, got {got}; no state was changed"
-    return EngineError(text, reason=reason)

@@ -18,10 +18,9 @@ from stagelink_numpy.rope import rope_tables
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from stagelink.engine import EngineSettings, LlamaFamily
+    from stagelink.engine import Batch, EngineSettings, LlamaFamily
     from stagelink_numpy.cache import Cache
     from stagelink_numpy.memory import Floats
-    from stagelink_numpy.rounds import Batch
     from stagelink_numpy.weights import EndWeights, LayerWeights, StageWeights
 
 

@@ -1,11 +1,12 @@
-"""TorchEngine: the seam's promises kept, on top of rounds, streams and the model.
+"""TorchEngine: the seam's promises kept, on top of streams and the model.
 
-It checks and orders; the plan's rules are in rounds.py, the mathematics in the families' layers.
+It checks and orders; the plan's rules are the seam's, the mathematics in the families' layers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,7 @@ from stagelink_torch.layer import Batch, Piece
 from stagelink_torch.machine import device_name, dtype_name, libraries, make_setup
 from stagelink_torch.model import Model
 from stagelink_torch.product import ReadAhead
-from stagelink_torch.refusal import refuse
-from stagelink_torch.rounds import check_round
+from stagelink_torch.refusal import CHECKS, refuse
 from stagelink_torch.saved_state import StateFormat, encode_state, parse_state
 from stagelink_torch.streams import Streams
 from stagelink_torch.transfer import make_transfer
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
+    from stagelink.engine import Batch as RoundBatch
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round
     from stagelink_torch.graphs import Runner
-    from stagelink_torch.rounds import BatchPlan, Round
     from stagelink_torch.transfer import Transfer
 
     Bytes = npt.NDArray[np.uint8]
-    Put = Callable[[BatchPlan, Batch], torch.Tensor]
+    Put = Callable[[RoundBatch, Batch], torch.Tensor]
 
 # No plan can name it: ids on the wire are unsigned.
 _WARM_STREAM = -1
@@ -68,13 +68,7 @@ class TorchEngine:
         self._setup = make_setup(family, settings)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        if not 0 <= first < end <= family.layers or (lead and first != 0):
-            at = "a range from layer 0" if lead else "a range of layers"
-            raise ConfigError(
-                f"torch engine: expected {at} inside 0-{family.layers}, got {first}-{end}; "
-                "change --layers",
-                reason="engine_range",
-            )
+        CHECKS.range(family, first, end, lead=lead)
         check = getattr(self._module, "check", None)
         if check is not None:
             check(family, self._setup)
@@ -165,7 +159,7 @@ class TorchEngine:
         source = self._rows(rows_in, checked.rows, "rows_in")
         target = self._rows(rows_out, checked.rows, "rows_out")
 
-        def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
+        def put(part: RoundBatch, batch: Batch) -> torch.Tensor:
             return loaded.transfer.take(source[part.begin : part.end], batch.rows)
 
         self._compute(loaded, checked, put, target)
@@ -173,11 +167,11 @@ class TorchEngine:
     def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
         """Embed a round's token ids and run the own layers; lead only."""
         loaded, checked = self._check(plan, lead=True)
-        self._check_ids(token_ids, checked.rows)
+        CHECKS.token_ids(token_ids, checked.rows, self._family.vocab)
         target = self._rows(rows_out, checked.rows, "rows_out")
         ids = torch.from_numpy(token_ids.copy()).to(self._setup.device)
 
-        def put(part: BatchPlan, batch: Batch) -> torch.Tensor:
+        def put(part: RoundBatch, batch: Batch) -> torch.Tensor:
             return loaded.model.embed(ids[part.begin : part.end], batch)
 
         self._compute(loaded, checked, put, target)
@@ -225,9 +219,7 @@ class TorchEngine:
     def keep(self, stream: int, position: int) -> None:
         """Cut a stream back to its first ``position`` positions."""
         loaded = self._ready()
-        held = loaded.streams.position(stream)
-        if not 0 <= position <= held:
-            raise refuse("wrong_position", f"a position of 0 to {held}", position, stream)
+        CHECKS.position(stream, position, loaded.streams.position(stream))
         self._check_cut(loaded, stream, position)
         self._cut(loaded, stream, position)
         loaded.streams.move(stream, position)
@@ -243,11 +235,7 @@ class TorchEngine:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         loaded = self._ready()
         streams = loaded.streams
-        if stream in streams.positions:
-            raise refuse("stream_reused", "a stream that is not open", "an open one", stream)
-        if streams.free == 0:
-            most = self._settings.streams_max
-            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        CHECKS.place(stream, streams.positions, streams.free, self._settings)
         position, layers = parse_state(self._state_format(), state, loaded.model.slots)
         slot = streams.open(stream)
         with torch.inference_mode():
@@ -266,11 +254,8 @@ class TorchEngine:
         loaded = self._ready()
         if lead:
             self._check_lead()
-        positions = loaded.streams.positions
-        checked = check_round(plan, positions, loaded.streams.free, self._settings)
-        for entry in checked.entries:
-            if entry.op == CONTINUE:
-                self._check_cut(loaded, entry.stream, entry.first)
+        streams, check_cut = loaded.streams, functools.partial(self._check_cut, loaded)
+        checked = CHECKS.plan(plan, streams.positions, streams.free, self._settings, check_cut)
         return loaded, checked
 
     def _check_cut(self, loaded: _Loaded, stream: int, position: int) -> None:
@@ -299,8 +284,8 @@ class TorchEngine:
             self._apply(loaded, checked)
             for part in checked.batches:
                 pieces = [
-                    Piece(streams.slot(share.stream), share.first, share.begin, share.end)
-                    for share in part.shares
+                    Piece(streams.slot(one.stream), one.first, one.begin, one.end)
+                    for one in part.pieces
                 ]
                 batch = Batch.of(pieces, self._setup)
                 rows = loaded.runner.run(put(part, batch), batch)
@@ -326,7 +311,7 @@ class TorchEngine:
         count, most = len(token_ids), self._settings.rows_max
         if not 1 <= count <= most:
             raise refuse("too_many_rows", f"1 to {most} rows for the drafter", count)
-        self._check_ids(token_ids, count)
+        CHECKS.token_ids(token_ids, count, self._family.vocab)
         return self._ready().transfer.take(self._rows(rows, count, "rows"), count)
 
     def _new_rows(self, count: int) -> torch.Tensor:
@@ -355,28 +340,13 @@ class TorchEngine:
         if not self._lead:
             raise refuse("engine_role", "the lead's engine", "a follower's")
 
-    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
-        """Refuse ids of another shape or type, or outside the vocabulary."""
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
-            got = f"{token_ids.dtype} {list(token_ids.shape)}"
-            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
-            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
-
     def _rows(self, buffer: Bytes, rows: int, name: str) -> torch.Tensor:
         """See a rows buffer as ``[rows, width]`` of the row dtype, without a copy."""
         width = self._family.row_width * self._family.planes
         expected = rows * width * self._setup.dtype.itemsize
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
-            got = f"{buffer.dtype} {list(buffer.shape)}"
-            raise refuse("rows_size", f"{name} as uint8 [{expected}]", got)
-        writable = buffer.flags.writeable
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not writable):
-            raise refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        CHECKS.buffer(buffer, expected, name)
         # torch wraps no memory that it may not write to.
-        seen = torch.from_numpy(buffer if writable else buffer.copy())
+        seen = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy())
         return seen.view(self._setup.dtype).view(rows, width)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from stagelink.engine import ConfigError
 from stagelink_torch.layer import Setup
+from stagelink_torch.refusal import CHECKS
 
 if TYPE_CHECKING:
     from stagelink.engine import EngineSettings, Family
@@ -22,7 +23,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-_LIMITS = ("context", "streams_max", "rows_max", "chunk_rows")
 
 
 def make_setup(family: Family, settings: EngineSettings) -> Setup:
@@ -79,14 +79,7 @@ def libraries(device: torch.device) -> str:
 
 def _check_limits(family: Family, settings: EngineSettings) -> None:
     """Refuse sizes that are none, and a context beyond the model's."""
-    for name in _LIMITS:
-        value = getattr(settings, name)
-        if value < 1 or (name == "context" and value > family.context):
-            most = f" and at most {family.context}, the model's" if name == "context" else ""
-            raise ConfigError(
-                f"torch engine: expected {name} of at least 1{most}, got {value}; change it",
-                reason="engine_limit",
-            )
+    CHECKS.limits(family, settings)
     if settings.threads is not None and settings.threads < 1:
         raise ConfigError(
             f"torch engine: expected at least 1 thread, got {settings.threads}; change --threads",

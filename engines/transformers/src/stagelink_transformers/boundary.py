@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from stagelink_transformers.refusal import refuse
+from stagelink_transformers.refusal import CHECKS
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     Bytes = npt.NDArray[np.uint8]
@@ -32,12 +32,7 @@ class Boundary:
         Raises:
             EngineError: ``rows_size`` or ``rows_buffer``.
         """
-        expected = rows * self._row_bytes
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != expected:
-            got = f"{buffer.dtype} {list(buffer.shape)}"
-            raise refuse("rows_size", f"{name} as uint8 [{expected}]", got)
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
-            raise refuse("rows_buffer", f"{name} contiguous, rows_out writable", "another buffer")
+        CHECKS.buffer(buffer, rows * self._row_bytes, name)
         return buffer.reshape(rows, self._row_bytes)
 
     def take(self, rows: Bytes) -> torch.Tensor:

@@ -14,19 +14,17 @@ from stagelink.engine import CONTINUE, OPEN, EngineDescription, WideFamily
 from stagelink_transformers.boundary import Boundary
 from stagelink_transformers.device import choose_device, choose_dtype, device_name, libraries
 from stagelink_transformers.model import LayerRange
-from stagelink_transformers.refusal import refuse, refuse_config
-from stagelink_transformers.rounds import Held, check_position, check_round
+from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
 from stagelink_transformers.state import StateFormat, encode_state, parse_state
 from stagelink_transformers.streams import Stream
 from stagelink_transformers.weights import fill, kept_dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike
-    from stagelink_transformers.rounds import Round
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -130,7 +128,7 @@ class TransformersEngine:
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""
         self._check_ready()
-        checked = check_round(plan, self._held(), self._settings)
+        checked = self._check_plan(plan)
         source = self._boundary.see(rows_in, checked.rows, "rows_in")
         target = self._boundary.see(rows_out, checked.rows, "rows_out")
         self._compute(checked, lambda begin, end: self._boundary.take(source[begin:end]), target)
@@ -140,8 +138,8 @@ class TransformersEngine:
         """Embed a round's token ids and run the own layers; lead only."""
         self._check_ready()
         self._check_lead()
-        checked = check_round(plan, self._held(), self._settings)
-        self._check_ids(token_ids, checked.rows)
+        checked = self._check_plan(plan)
+        CHECKS.token_ids(token_ids, checked.rows, self._family.vocab)
         target = self._boundary.see(rows_out, checked.rows, "rows_out")
 
         def take(begin: int, end: int) -> torch.Tensor:
@@ -172,7 +170,8 @@ class TransformersEngine:
         """
         self._check_ready()
         state = self._open_stream(stream)
-        check_position(stream, position, Held(state.position, state.oldest))
+        CHECKS.position(stream, position, state.position)
+        self._check_cut(stream, position)
         self._broken = True
         state.cut(position)
         self._broken = False
@@ -187,11 +186,7 @@ class TransformersEngine:
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         self._check_ready()
-        if stream in self._streams:
-            raise refuse("stream_reused", f"stream {stream} not to be open", "an open one")
-        if len(self._streams) == self._settings.streams_max:
-            most = self._settings.streams_max
-            raise refuse("streams_full", f"at most {most} open streams", f"stream {stream}")
+        CHECKS.place(stream, self._streams, self._free(), self._settings)
         sample = self._new_stream()
         sample.run(self._boundary.zeros(1))
         slack = self._settings.rows_max
@@ -220,7 +215,7 @@ class TransformersEngine:
                 self._streams[entry.stream].cut(entry.first)
             else:
                 del self._streams[entry.stream]
-        for piece in checked.pieces:
+        for piece in checked.pieces():
             rows = take(piece.begin, piece.end)
             out = self._streams[piece.stream].run(rows)
             self._boundary.put(out, target[piece.begin : piece.end])
@@ -229,8 +224,18 @@ class TransformersEngine:
     def _new_stream(self) -> Stream:
         return Stream(self._model, self._settings.rows_max)
 
-    def _held(self) -> Mapping[int, Held]:
-        return {n: Held(one.position, one.oldest) for n, one in self._streams.items()}
+    def _free(self) -> int:
+        return self._settings.streams_max - len(self._streams)
+
+    def _check_plan(self, plan: PlanLike) -> Round:
+        held = {stream: state.position for stream, state in self._streams.items()}
+        return CHECKS.plan(plan, held, self._free(), self._settings, self._check_cut)
+
+    def _check_cut(self, stream: int, position: int) -> None:
+        """Refuse to go back further than what is kept: ``history_gone``."""
+        oldest = self._streams[stream].oldest
+        if position < oldest:
+            raise refuse("history_gone", f"a position of at least {oldest}", position, stream)
 
     def _open_stream(self, stream: int) -> Stream:
         if stream not in self._streams:
@@ -257,16 +262,6 @@ class TransformersEngine:
         if not self._lead:
             raise refuse("engine_role", "the lead's engine", "a follower's")
 
-    def _check_ids(self, token_ids: npt.NDArray[np.int64], rows: int) -> None:
-        """Refuse ids of another shape or type, or outside the vocabulary."""
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
-            got = f"{token_ids.dtype} {list(token_ids.shape)}"
-            raise refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= self._family.vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
-            raise refuse("token_id", f"token ids of 0 to {self._family.vocab - 1}", worst)
-
 
 def _own_names(family: Family, first: int, end: int, *, lead: bool) -> dict[str, str]:
     """Return each own tensor's name, and its name in a text model of the own layers only."""
@@ -286,9 +281,7 @@ def _own_names(family: Family, first: int, end: int, *, lead: bool) -> dict[str,
 
 def _check_range(family: Family, first: int, end: int, *, lead: bool) -> None:
     """Refuse a range that is not inside the model, or that the model cannot be cut to."""
-    if not 0 <= first < end <= family.layers or (lead and first != 0):
-        expected = f"a range {'from layer 0 ' if lead else ''}inside 0-{family.layers}"
-        raise refuse_config("engine_range", expected, f"{first}-{end}", "change --layers")
+    CHECKS.range(family, first, end, lead=lead)
     for at in (first, end):
         why = family.cut_refused(at) if 0 < at < family.layers else None
         if why is not None:
@@ -313,9 +306,4 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
             "batch_invariant",
             "use --engine torch, or leave it out",
         )
-    for name in ("context", "streams_max", "rows_max", "chunk_rows"):
-        value = getattr(settings, name)
-        if value < 1 or (name == "context" and value > family.context):
-            most = f" and at most {family.context}, the model's" if name == "context" else ""
-            expected = f"{name} of at least 1{most}"
-            raise refuse_config("engine_limit", expected, value, "change it")
+    CHECKS.limits(family, settings)

@@ -1,7 +1,6 @@
-"""The seam between stagelink and an engine: what an engine is handed, and what it promises.
+"""What an engine is handed, and what it promises: the types of the seam.
 
-It holds types only. Engines import this module and nothing else of stagelink; no engine knows a
-socket.
+It computes nothing; what engines share beside the types is in ``checks`` and ``round``.
 """
 
 from __future__ import annotations
@@ -9,82 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from stagelink.checkpoint.families.base import Family, LayerState
-from stagelink.checkpoint.families.deepseek_v2 import DeepseekV2Family
-from stagelink.checkpoint.families.deepseek_v3 import DeepseekV3Family
-from stagelink.checkpoint.families.described import DescribedFamily
-from stagelink.checkpoint.families.gemma3 import Gemma3Family
-from stagelink.checkpoint.families.gguf_family import GgufFamily
-from stagelink.checkpoint.families.gpt_oss import GptOssFamily
-from stagelink.checkpoint.families.granite import GraniteFamily
-from stagelink.checkpoint.families.llama import LlamaFamily
-from stagelink.checkpoint.families.mixtral import MixtralFamily
-from stagelink.checkpoint.families.qwen3_5 import Qwen35Family, Qwen35MoeFamily
-from stagelink.checkpoint.families.qwen3_moe import Qwen3MoeFamily
-from stagelink.checkpoint.families.qwen3_next import Qwen3NextFamily
-from stagelink.checkpoint.families.registry import read_family
-from stagelink.checkpoint.families.smollm3 import SmolLm3Family
-from stagelink.checkpoint.families.wide import WideFamily
-from stagelink.checkpoint.gguf_source import GgufSource
-from stagelink.checkpoint.gguf_walk import GgufTensor
-from stagelink.checkpoint.opened import Checkpoint, TensorInfo
-from stagelink.checkpoint.rope import Rope
-from stagelink.checkpoint.user_cache import locked, private_folder
-from stagelink.errors import CheckpointError, ConfigError, EngineError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy as np
-
-__all__ = [
-    "CANCEL",
-    "CLOSE",
-    "CONTINUE",
-    "OPEN",
-    "RESUME",
-    "RETURN_ALL",
-    "RETURN_LAST",
-    "RETURN_NONE",
-    "Beating",
-    "Checkpoint",
-    "CheckpointError",
-    "ConfigError",
-    "DeepseekV2Family",
-    "DeepseekV3Family",
-    "DescribedFamily",
-    "Drafter",
-    "EngineDescription",
-    "EngineError",
-    "EngineSettings",
-    "Family",
-    "Gemma3Family",
-    "GgufFamily",
-    "GgufSource",
-    "GgufTensor",
-    "GptOssFamily",
-    "GraniteFamily",
-    "LayerState",
-    "LlamaFamily",
-    "MixtralFamily",
-    "PlanLike",
-    "Qwen3MoeFamily",
-    "Qwen3NextFamily",
-    "Qwen35Family",
-    "Qwen35MoeFamily",
-    "Rope",
-    "SmolLm3Family",
-    "StageEngine",
-    "TensorInfo",
-    "WideFamily",
-    "locked",
-    "private_folder",
-    "read_family",
-]
-
-# Stream ops and return choices: the numbers of docs/protocol.md 6.7.
-OPEN, CONTINUE, CLOSE, CANCEL, RESUME = 1, 2, 3, 4, 5
-RETURN_ALL, RETURN_LAST, RETURN_NONE = 1, 2, 3
 
 
 class PlanLike(Protocol):
