@@ -14,11 +14,10 @@ import pytest
 from stagelink.engine import ConfigError, EngineSettings
 from stagelink.engine_registry import find_engine
 from stagelink_conformance.families import FAMILIES, make_family
-from stagelink_conformance.scripts import chunked, random_ids
+from stagelink_conformance.scripts import in_chunks, random_ids
 from stagelink_conformance.stages import Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from stagelink_conformance.pipeline import Pipeline
@@ -72,16 +71,6 @@ def open_stages(engine: str, model: Path | str, dtype: str = "float32") -> Stage
         if error.reason in lacking or (error.reason == "engine_dtype" and dtype != "float32"):
             pytest.skip(str(error))
         raise
-
-
-def in_chunks(ids: Sequence[int], chunks: Sequence[int], stream: int = 1, at: int = 0) -> Script:
-    """Put ``ids`` into a stream in rounds of ``chunks`` rows."""
-    script: Script = []
-    begin = 0
-    for rows in chunks:
-        script += chunked(stream, ids[begin : begin + rows], rows, at=at + begin)
-        begin += rows
-    return script
 
 
 def drawn(family: str, engine: str) -> tuple[tuple[int, ...], str]:

@@ -5,29 +5,25 @@ It compares nothing.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tests.engines.rig import CUTS, LAYERS, ROWS, chain, logits_of, token_ids
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
-from stagelink_conformance.pipeline import Pipeline
-from stagelink_conformance.scripts import chunked, random_ids
+from stagelink_conformance.scripts import in_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
 
     from stagelink.engine import Checkpoint
-    from stagelink_conformance.pipeline import Outcome
-    from stagelink_conformance.scripts import Script
+    from stagelink_conformance.pipeline import Pipeline
     from stagelink_mlx import MlxEngine
 
-LAYERS = 8
-ROWS = 96
 FAMILIES = (
     "llama",
     "llama3",
@@ -55,8 +51,17 @@ WITH_EXPERTS = (
     "qwen3_5_moe",
 )
 WITH_RECURRENCE = ("qwen3_5_text", "qwen3_next", "qwen3_5_moe")
-CUTS = ([4], [1, 2, 6], [3, 7])
-# Ninety-six rows pass the tiny models' window of 16 several times.
+__all__ = [
+    "CHUNKINGS",
+    "CUTS",
+    "LAYERS",
+    "ROWS",
+    "in_chunks",
+    "logits_of",
+    "make_pipeline",
+    "make_stage",
+    "token_ids",
+]
 CHUNKINGS = {
     "whole": [96],
     "quarters": [24] * 4,
@@ -90,27 +95,11 @@ def make_pipeline(
     folder: Path | str, cuts: Sequence[int] = (), layers: int = LAYERS, **settings: Any
 ) -> Pipeline:
     """Chain loaded stages that meet at ``cuts``."""
-    borders = itertools.pairwise([0, *cuts, layers])
-    return Pipeline([make_stage(folder, first, end, **settings) for first, end in borders])
 
+    def stage(first: int, end: int) -> MlxEngine:
+        return make_stage(folder, first, end, **settings)
 
-def token_ids(seed: int = 1, count: int = ROWS) -> list[int]:
-    """Draw ids of the tiny vocabulary, without its end of text."""
-    return random_ids(seed, count, 255)
-
-
-def in_chunks(ids: Sequence[int], chunks: Sequence[int], stream: int = 1, at: int = 0) -> Script:
-    """Put ``ids`` into a stream in rounds of ``chunks`` rows."""
-    script: Script = []
-    for count in chunks:
-        script += chunked(stream, ids[:count], count, at=at)
-        ids, at = ids[count:], at + count
-    return script
-
-
-def logits_of(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float32]:
-    """Return the logits of all rounds, one row after the other."""
-    return np.concatenate([one.logits for one in outcomes])
+    return chain(stage, cuts, layers)
 
 
 def transformers_logits(

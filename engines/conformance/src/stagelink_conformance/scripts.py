@@ -47,6 +47,16 @@ def chunked(stream: int, ids: Sequence[int], chunk: int, *, at: int = 0) -> Scri
     return script
 
 
+def in_chunks(ids: Sequence[int], chunks: Sequence[int], stream: int = 1, at: int = 0) -> Script:
+    """Put ``ids`` into ``stream`` in rounds of ``chunks`` rows, from position ``at`` on."""
+    script: Script = []
+    begin = 0
+    for rows in chunks:
+        script += chunked(stream, ids[begin : begin + rows], rows, at=at + begin)
+        begin += rows
+    return script
+
+
 def open_streams(script: Script) -> list[int]:
     """Return the streams that a script leaves open."""
     streams: set[int] = set()
