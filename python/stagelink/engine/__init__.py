@@ -42,6 +42,7 @@ from stagelink.engine.round import (
     Piece,
     Round,
 )
+from stagelink.engine.saved import StateEnvelope
 from stagelink.engine.seam import (
     Beating,
     Drafter,
@@ -95,6 +96,7 @@ __all__ = [
     "Round",
     "SmolLm3Family",
     "StageEngine",
+    "StateEnvelope",
     "TensorInfo",
     "WideFamily",
     "locked",

@@ -19,7 +19,6 @@ from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import chunked, random_ids, step
 from stagelink_conformance.stages import assert_same_bits
 from stagelink_llamacpp import LlamaCppEngine
-from stagelink_llamacpp.state import encode_state, parse_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +107,8 @@ def test_a_state_of_another_number_of_positions_is_refused_and_leaves_the_slot_f
     engine, other = pipeline.engines[0], fresh.engines[0]
     assert isinstance(engine, LlamaCppEngine)
     form = engine._state_format()
-    _, body = parse_state(form, engine.save(1))
-    state = encode_state(form, claimed or PROMPT, body if claimed else b"")
+    _, body = form.open(engine.save(1))
+    state = form.close(claimed or PROMPT, bytes(body) if claimed else b"")
     with pytest.raises(EngineError) as caught:
         other.restore(1, state)
     assert caught.value.reason == ("state_damaged" if claimed else "native")

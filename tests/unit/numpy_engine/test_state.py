@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from stagelink.engine import StageEngine
 
-POSITIONS_AT = 24
+POSITIONS_AT = 16
 
 
 @pytest.fixture

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription, EngineError
+from stagelink.engine import (
+    CONTINUE,
+    OPEN,
+    ConfigError,
+    EngineDescription,
+    EngineError,
+    StateEnvelope,
+)
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
 from stagelink_llamacpp.refusal import CHECKS, refuse
 from stagelink_llamacpp.rounds import check_cut, check_round
 from stagelink_llamacpp.setup import read_setup
 from stagelink_llamacpp.slicing import read_rule, read_slice
-from stagelink_llamacpp.state import StateFormat, encode_state, parse_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,11 +177,11 @@ class LlamaCppEngine:
         self._broken = False
 
     def save(self, stream: int) -> bytes:
-        """Return the stream's state of the own layers (state.py has the format)."""
+        """Return the stream's state of the own layers behind the envelope that all engines have."""
         loaded = self._ready()
         own = loaded.streams.one(stream)
         body = loaded.context.save(own.slot) if own.position else b""
-        return encode_state(self._state_format(), own.position, body)
+        return self._state_format().close(own.position, body)
 
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
@@ -183,7 +189,8 @@ class LlamaCppEngine:
         free = loaded.streams.free()
         CHECKS.place(stream, loaded.streams.held(), len(free), self._settings)
         slot = free[0]
-        position, body = parse_state(self._state_format(), state)
+        position, taken = self._state_format().open(state)
+        body = bytes(taken)
         if position:
             try:
                 loaded.context.restore(slot, body)
@@ -228,12 +235,13 @@ class LlamaCppEngine:
                 streams.move(entry.stream, entry.last)
         self._broken = False
 
-    def _state_format(self) -> StateFormat:
+    def _state_format(self) -> StateEnvelope:
         """Return what saved states must agree with; the checkpoint remembers its digest."""
         content = self._checkpoint.content_digest()
         context, streams = self._settings.context, self._settings.streams_max
         facts = f"{self._library.versions} {self._setup.kv} {context} x {streams}"
-        return StateFormat.of(self._first, self._end, context, content, facts)
+        span = self._first, self._end
+        return StateEnvelope.of("llamacpp", span, context, content, facts.encode())
 
     def _ready(self) -> Loaded:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""

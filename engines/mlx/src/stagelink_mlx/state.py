@@ -6,17 +6,14 @@ It keeps nothing; the format is private to this engine and says all that a reade
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
-import struct
-import zlib
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
 
-from stagelink_mlx.refusal import refuse
+from stagelink.engine import StateEnvelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +22,6 @@ if TYPE_CHECKING:
     from stagelink_mlx.cache import LayerCache
 
 __all__ = ["StateFormat", "bits_of", "from_bits"]
-
-# Magic, format version, reserved, then layers first and end, positions, the model's identity and
-# the CRC-32 of the body: the arrays of every layer in order. Everything is little-endian.
-_HEADER = struct.Struct("<4sHHIII32sI")
-_MAGIC = b"SLMX"
-_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +60,7 @@ class StateFormat:
             bounds: ``first``, ``end`` and ``context``.
             probe: The caches of a stream of one row, which need not be evaluated.
         """
-        self._first, self._end, self._context = bounds
+        first, end, context = bounds
         grows = [hasattr(cache, "offset") for cache in probe]
         self._parts = [
             [_Part(one.shape, one.dtype, growing) for one in cache.saved()]
@@ -78,7 +69,7 @@ class StateFormat:
         facts = json.dumps(dict(family.config), sort_keys=True, default=str).encode()
         shapes = repr(self._parts).encode()
         content = checkpoint.content_digest()
-        self._identity = hashlib.sha256(b"stagelink-mlx\0" + content + facts + shapes).digest()
+        self._envelope = StateEnvelope.of("mlx", (first, end), context, content, facts, shapes)
 
     def encode(self, caches: Sequence[LayerCache], position: int) -> bytes:
         """Return the bytes of a stream's state."""
@@ -86,8 +77,7 @@ class StateFormat:
         bits = [bits_of(one) for one in arrays]
         mx.eval(bits)
         body = b"".join(np.array(one, copy=False).tobytes() for one in bits)
-        fields = (self._first, self._end, position)
-        return _HEADER.pack(_MAGIC, _VERSION, 0, *fields, self._identity, zlib.crc32(body)) + body
+        return self._envelope.close(position, body)
 
     def parse(self, state: bytes) -> tuple[int, list[tuple[mx.array, ...]]]:
         """Return the positions and the arrays of each layer.
@@ -96,35 +86,21 @@ class StateFormat:
             EngineError: ``state_format`` for what is no state of this stage, ``state_damaged`` for
                 one whose bytes changed, ``context_overrun`` for one with too many positions.
         """
-        if len(state) < _HEADER.size:
-            raise refuse("state_format", f"a header of {_HEADER.size} bytes", f"{len(state)} bytes")
-        magic, version, reserved, first, end, position, identity, check = _HEADER.unpack_from(state)
-        if (magic, version, reserved) != (_MAGIC, _VERSION, 0):
-            raise refuse("state_format", f"a state of format {_VERSION}", f"{magic!r} {version}")
-        if (first, end) != (self._first, self._end):
-            own = f"a state of layers {self._first}-{self._end}"
-            raise refuse("state_format", own, f"{first}-{end}")
-        if identity != self._identity:
-            raise refuse("state_format", "a state of this model and dtype", "another one")
-        if position > self._context:
-            raise refuse("context_overrun", f"at most {self._context} positions", position)
+        position, body = self._envelope.open(state)
         parts = self._parts if position else [[] for _ in self._parts]
-        size = _HEADER.size + sum(one.nbytes(position) for layer in parts for one in layer)
-        if len(state) != size:
-            raise refuse("state_damaged", f"{size} bytes", len(state))
-        if zlib.crc32(memoryview(state)[_HEADER.size :]) != check:
-            raise refuse("state_damaged", f"checksum {check:#010x}", "another one")
-        return position, self._arrays(parts, position, state)
+        size = sum(one.nbytes(position) for layer in parts for one in layer)
+        self._envelope.check_size(body, size)
+        return position, self._arrays(parts, position, body)
 
     def _arrays(
-        self, parts: Sequence[Sequence[_Part]], position: int, state: bytes
+        self, parts: Sequence[Sequence[_Part]], position: int, body: memoryview
     ) -> list[tuple[mx.array, ...]]:
-        offset, found = _HEADER.size, []
+        offset, found = 0, []
         for layer in parts:
             arrays = []
             for one in layer:
                 count = math.prod(one.at(position))
-                bits = np.frombuffer(state, f"<u{one.dtype.size}", count, offset)
+                bits = np.frombuffer(body, f"<u{one.dtype.size}", count, offset)
                 arrays.append(from_bits(bits, one.dtype).reshape(one.at(position)))
                 offset += bits.nbytes
             found.append(tuple(arrays))

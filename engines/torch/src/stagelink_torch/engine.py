@@ -22,7 +22,7 @@ from stagelink_torch.machine import device_name, dtype_name, libraries, make_set
 from stagelink_torch.model import Model
 from stagelink_torch.product import ReadAhead
 from stagelink_torch.refusal import CHECKS, refuse
-from stagelink_torch.saved_state import StateFormat, encode_state, parse_state
+from stagelink_torch.saved_state import encode_state, parse_state, state_envelope
 from stagelink_torch.streams import Streams
 from stagelink_torch.transfer import make_transfer
 from stagelink_torch.weights import StageReader, held_bytes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from stagelink.engine import Batch as RoundBatch
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round, StateEnvelope
     from stagelink_torch.graphs import Runner
     from stagelink_torch.transfer import Transfer
 
@@ -324,10 +324,10 @@ class TorchEngine:
         shapes = self._family.own_tensors(*self._span, self._lead)
         return held_bytes(shapes, self._setup.dtype, self._float32)
 
-    def _state_format(self) -> StateFormat:
+    def _state_format(self) -> StateEnvelope:
         """Return what saved states must agree with; the checkpoint remembers its digest."""
         facts = (self._checkpoint.content_digest(), self._setup.dtype, self._setup.kv_dtype)
-        return StateFormat.of(self._family, self._span, self._settings.context, facts)
+        return state_envelope(self._family, self._span, self._settings.context, facts)
 
     def _ready(self) -> _Loaded:
         """Return what ``load`` made; refuse an engine that is not loaded, closed or broken."""

@@ -5,17 +5,13 @@ It keeps nothing; the format is private to this engine and says all that a reade
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 import math
-import struct
-import zlib
 from typing import TYPE_CHECKING
 
 import torch
 
-from stagelink.engine import EngineError
+from stagelink.engine import StateEnvelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,47 +19,33 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import LayerSlots, Part
 
-# Magic, format version, reserved, layers first and end, positions, the model's identity, and the
-# CRC-32 of the body: layer by layer, part by part, as ``LayerSlots.parts`` says. Little-endian.
-_HEADER = struct.Struct("<4sHHIII32sI")
-_MAGIC = b"SLTS"
-_VERSION = 1
+
+# torch sees no memory of no bytes.
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StateFormat:
-    """What a saved state must agree with to be taken by this stage."""
+def state_envelope(
+    family: Family, span: tuple[int, int], context: int, facts: Sequence[object]
+) -> StateEnvelope:
+    """Describe the states of layers ``span``; the body is ``LayerSlots.parts``, layer by layer.
 
-    first: int
-    end: int
-    context: int
-    identity: bytes
-
-    @classmethod
-    def of(
-        cls, family: Family, span: tuple[int, int], context: int, facts: Sequence[object]
-    ) -> StateFormat:
-        """Describe the state of layers ``span``.
-
-        ``facts`` are the checkpoint's digest, dtypes and what else makes another state of it; with
-        other facts, or another config, the identity differs, and a state is refused.
-        """
-        config = json.dumps(dict(family.config), sort_keys=True, default=str)
-        text = f"stagelink-torch state\0{config}\0{facts!r}"
-        return cls(*span, context, hashlib.sha256(text.encode()).digest())
+    ``facts`` are the checkpoint's digest, dtypes and what else makes another state of it; with
+    other facts, or another config, a state is refused.
+    """
+    config = json.dumps(dict(family.config), sort_keys=True, default=str)
+    return StateEnvelope.of("torch", span, context, config.encode(), repr(facts).encode())
 
 
 def encode_state(
-    form: StateFormat, position: int, slot: int, layers: Iterable[LayerSlots]
+    form: StateEnvelope, position: int, slot: int, layers: Iterable[LayerSlots]
 ) -> bytes:
     """Return the state of a slot, which holds ``position`` positions."""
     body = b"".join(_bytes_of(part) for layer in layers for part in layer.save(slot, position))
-    fields = form.first, form.end, position, form.identity, zlib.crc32(body)
-    return _HEADER.pack(_MAGIC, _VERSION, 0, *fields) + body
+    return form.close(position, body)
 
 
 def parse_state(
-    form: StateFormat, state: bytes, layers: Sequence[LayerSlots]
+    form: StateEnvelope, state: bytes, layers: Sequence[LayerSlots]
 ) -> tuple[int, list[list[torch.Tensor]]]:
     """Return the positions and each layer's parts, in memory of their own.
 
@@ -71,31 +53,17 @@ def parse_state(
         EngineError: ``state_format`` for what is no state of this stage, ``state_damaged`` for one
             whose bytes changed, ``context_overrun`` for one with too many positions.
     """
-    if len(state) < _HEADER.size:
-        raise _refuse("state_format", f"a header of {_HEADER.size} bytes", f"{len(state)} bytes")
-    magic, version, reserved, first, end, position, identity, checksum = _HEADER.unpack_from(state)
-    if (magic, version, reserved) != (_MAGIC, _VERSION, 0):
-        raise _refuse("state_format", f"format {_VERSION} of this engine", f"{magic!r} {version}")
-    if (first, end) != (form.first, form.end):
-        raise _refuse("state_format", f"layers {form.first}-{form.end}", f"{first}-{end}")
-    if identity != form.identity:
-        raise _refuse("state_format", "a state of this model and dtype", "another one's")
-    if position > form.context:
-        raise _refuse("context_overrun", f"at most {form.context} positions", str(position))
+    position, body = form.open(state)
     wanted = [layer.parts(position) for layer in layers]
-    size = _HEADER.size + sum(_part_bytes(part) for parts in wanted for part in parts)
-    if len(state) != size:
-        raise _refuse("state_damaged", f"{size} bytes", str(len(state)))
-    if zlib.crc32(memoryview(state)[_HEADER.size :]) != checksum:
-        raise _refuse("state_damaged", f"checksum {checksum:#010x}", "another one")
-    return position, _cut_up(state, wanted)
+    form.check_size(body, sum(_part_bytes(part) for parts in wanted for part in parts))
+    return position, _cut_up(body, wanted)
 
 
-def _cut_up(state: bytes, wanted: Sequence[Sequence[Part]]) -> list[list[torch.Tensor]]:
+def _cut_up(state: memoryview, wanted: Sequence[Sequence[Part]]) -> list[list[torch.Tensor]]:
     """Return the body's tensors; its length was checked."""
     # A copy: torch wants memory that it may write to, and a part may begin at any byte.
-    body = torch.frombuffer(bytearray(state), dtype=torch.uint8)
-    at = _HEADER.size
+    body = torch.frombuffer(bytearray(state), dtype=torch.uint8) if state else _NOTHING
+    at = 0
     layers = []
     for parts in wanted:
         taken = []
@@ -117,9 +85,3 @@ def _bytes_of(part: torch.Tensor) -> bytes:
     """Return a tensor's bytes in order."""
     whole = part.detach().cpu().contiguous()
     return whole.view(-1).view(torch.uint8).numpy().tobytes() if whole.numel() else b""
-
-
-def _refuse(reason: str, expected: str, got: str) -> EngineError:
-    """Build the error of one broken rule."""
-    text = f"torch engine: saved state: expected {expected}, got {got}; run the prompt again"
-    return EngineError(text, reason=reason)

@@ -15,7 +15,7 @@ from stagelink_transformers.boundary import Boundary
 from stagelink_transformers.device import choose_device, choose_dtype, device_name, libraries
 from stagelink_transformers.model import LayerRange
 from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
-from stagelink_transformers.state import StateFormat, encode_state, parse_state
+from stagelink_transformers.state import encode_state, parse_state, state_envelope
 from stagelink_transformers.streams import Stream
 from stagelink_transformers.weights import fill, kept_dtypes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round
+    from stagelink.engine import Checkpoint, EngineSettings, Family, PlanLike, Round, StateEnvelope
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -242,12 +242,11 @@ class TransformersEngine:
             raise refuse("unknown_stream", "an open stream", f"stream {stream}")
         return self._streams[stream]
 
-    def _state_format(self) -> StateFormat:
-        return StateFormat.of(
+    def _state_format(self) -> StateEnvelope:
+        return state_envelope(
             self._family,
-            self._first,
-            self._end,
-            context=self._settings.context,
+            (self._first, self._end),
+            self._settings.context,
             dtype=self._settings.dtype,
             content=self._checkpoint.content_digest(),
         )

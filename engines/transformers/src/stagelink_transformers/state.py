@@ -5,18 +5,14 @@ It keeps nothing. The format is this engine's own: a header, then the tensors as
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
-import struct
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
-from stagelink.engine import EngineError
+from stagelink.engine import EngineError, StateEnvelope
 from stagelink_transformers.kept import KeptWindow
 
 if TYPE_CHECKING:
@@ -24,32 +20,18 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Family
 
-# Magic, format version, layers first and end, positions, model identity, CRC-32 of the body.
-_HEADER = struct.Struct("<4sIIII32sI")
-_MAGIC, _VERSION = b"SLTS", 1
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StateFormat:
-    """What a saved state must agree with to be taken by this stage."""
-
-    first: int
-    end: int
-    context: int
-    identity: bytes
-
-    @classmethod
-    def of(
-        cls, family: Family, first: int, end: int, *, context: int, dtype: str, content: bytes
-    ) -> StateFormat:
-        """Describe the states of layers ``first..end`` of one model in one dtype."""
-        facts = f"{sorted(family.config.items())!r} {dtype}".encode()
-        identity = hashlib.sha256(b"stagelink-transformers\0" + content + facts).digest()
-        return cls(first, end, context, identity)
+def state_envelope(
+    family: Family, span: tuple[int, int], context: int, *, dtype: str, content: bytes
+) -> StateEnvelope:
+    """Describe the states of layers ``span`` of one model in one dtype."""
+    facts = f"{sorted(family.config.items())!r} {dtype}".encode()
+    return StateEnvelope.of("transformers", span, context, content, facts)
 
 
-def encode_state(form: StateFormat, cache: DynamicCache, position: int) -> bytes:
+def encode_state(form: StateEnvelope, cache: DynamicCache, position: int) -> bytes:
     """Return a stream's state.
 
     Raises:
@@ -57,11 +39,12 @@ def encode_state(form: StateFormat, cache: DynamicCache, position: int) -> bytes
     """
     parts = [_bits(one) for layer in cache.layers for one in _tensors(layer)] if position else []
     body = b"".join(parts)
-    fields = (form.first, form.end, position, form.identity, zlib.crc32(body))
-    return _HEADER.pack(_MAGIC, _VERSION, *fields) + body
+    return form.close(position, body)
 
 
-def parse_state(form: StateFormat, state: bytes, sample: DynamicCache, empty: DynamicCache) -> int:
+def parse_state(
+    form: StateEnvelope, state: bytes, sample: DynamicCache, empty: DynamicCache
+) -> int:
     """Fill ``empty`` with a saved state and return its positions.
 
     Args:
@@ -73,32 +56,19 @@ def parse_state(form: StateFormat, state: bytes, sample: DynamicCache, empty: Dy
     Raises:
         EngineError: ``state_format``, ``state_damaged`` or ``context_overrun``.
     """
-    if len(state) < _HEADER.size:
-        raise _refuse("state_format", f"a header of {_HEADER.size} bytes", f"{len(state)} bytes")
-    magic, version, first, end, position, identity, checksum = _HEADER.unpack_from(state)
-    if (magic, version) != (_MAGIC, _VERSION):
-        raise _refuse("state_format", f"format {_VERSION} of this engine", f"{magic!r} {version}")
-    if (first, end) != (form.first, form.end):
-        raise _refuse("state_format", f"layers {form.first}-{form.end}", f"{first}-{end}")
-    if identity != form.identity:
-        raise _refuse("state_format", "a state of this model and dtype", "one of another")
-    if position > form.context:
-        raise _refuse("context_overrun", f"at most {form.context} positions", str(position))
+    position, body = form.open(state)
     forms = [_forms(layer, position) for layer in sample.layers] if position else []
     size = sum(math.prod(shape) * dtype.itemsize for one in forms for shape, dtype in one)
-    if len(state) != _HEADER.size + size:
-        raise _refuse("state_damaged", f"{_HEADER.size + size} bytes", f"{len(state)}")
-    if zlib.crc32(memoryview(state)[_HEADER.size :]) != checksum:
-        raise _refuse("state_damaged", f"checksum {checksum:#010x}", "another one")
-    at = _HEADER.size
+    form.check_size(body, size)
+    at = 0
     for layer, shapes in zip(empty.layers, forms, strict=False):
         tensors = []
         for shape, dtype in shapes:
             count = math.prod(shape)
-            tensors.append(_from_bits(state, at, count, dtype).reshape(shape))
+            tensors.append(_from_bits(body, at, count, dtype).reshape(shape))
             at += count * dtype.itemsize
         _fill(layer, tensors, sample, position)
-    return int(position)
+    return position
 
 
 def _tensors(layer: Any) -> list[torch.Tensor]:
@@ -157,14 +127,9 @@ def _bits(tensor: torch.Tensor) -> bytes:
     return bytes(words.astype(words.dtype.newbyteorder("<")).tobytes())
 
 
-def _from_bits(state: bytes, at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+def _from_bits(body: memoryview, at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     """Return ``count`` values in memory of their own."""
     little = np.dtype(_WORDS[dtype.itemsize]).newbyteorder("<")
-    words = np.frombuffer(state, dtype=little, count=count, offset=at)
+    words = np.frombuffer(body, dtype=little, count=count, offset=at)
     own = words.astype(_WORDS[dtype.itemsize]).view(np.uint8)
     return torch.from_numpy(own).clone().view(dtype)
-
-
-def _refuse(reason: str, expected: str, got: str) -> EngineError:
-    text = f"transformers engine: saved state: expected {expected}, got {got}; run the prompt again"
-    return EngineError(text, reason=reason)
