@@ -34,6 +34,8 @@ class _Own(NamedTuple):
     # What it computes with, and the extra of stagelink that brings both.
     library: str
     extra: str
+    # Whether it computes on a GGUF's blocks as they are stored, and needs no conversion of it.
+    on_stored_blocks: bool = False
 
 
 # Looked up directly: reading the metadata of every installed package takes long.
@@ -44,7 +46,9 @@ _OWN = {
     "transformers": _Own(
         "stagelink_transformers", "TransformersEngine", "transformers", "transformers"
     ),
-    "llamacpp": _Own("stagelink_llamacpp", "LlamaCppEngine", "llama_cpp", "llamacpp"),
+    "llamacpp": _Own(
+        "stagelink_llamacpp", "LlamaCppEngine", "llama_cpp", "llamacpp", on_stored_blocks=True
+    ),
 }
 # Where a driver for CUDA shows itself, on Linux and under Windows' own Linux.
 _CUDA_PATHS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -98,6 +102,12 @@ def engine_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         asked: Callable[[Mapping[str, str]], dict[str, str]] = point.load()
         return asked(environ)
     return {}
+
+
+def reads_floats(name: str) -> bool:
+    """Return whether an engine reads a checkpoint's tensors as floats: all do but our llamacpp."""
+    own = _OWN.get(name)
+    return own is None or not own.on_stored_blocks
 
 
 def engine_names() -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.config import CONTEXT_DEFAULT
 from stagelink.engine import EngineSettings, read_family
-from stagelink.engine_registry import find_engine
+from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
 from stagelink.node.engine_errors import engine_errors
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 # Rows frames that may lie unread at a boundary, each of at most 64 KiB. Two would do for the
 # rows; with more a credit frame goes back once in many hops (docs/protocol.md 6.6).
 BUFFERS = 16
-
-# The engine that reads no floats of a GGUF, and so needs no conversion of it.
-_ON_STORED_BLOCKS = "llamacpp"
 
 # Limits of the wire (docs/protocol.md 8).
 STREAMS_MAX = 1024
@@ -205,7 +202,7 @@ def check_model(
     settings_of(config, family.context)
     checkpoint.content_digest()
     ranges = ranges_of(config, family)
-    if any(config.engine_of(rank) != _ON_STORED_BLOCKS for rank in range(config.world)):
+    if any(reads_floats(config.engine_of(rank)) for rank in range(config.world)):
         checkpoint.prepare()
     return ranges
 
