@@ -63,6 +63,15 @@ class EngineChecks:
         """Refuse a position that a stream does not hold: ``EngineError`` ``wrong_position``."""
         check_position(stream, position, held, self.refuse)
 
+    def gone(self, stream: int, position: int, reach: str) -> EngineError:
+        """Build the error of a position that was held and can no longer be gone back to.
+
+        One code in all engines, ``history_gone``: the plan is right, and running the prompt again
+        helps; ``wrong_position`` is a plan that is wrong. ``reach`` says what is still kept.
+        """
+        expected = f"position 0 or {reach}, which are kept,"
+        return self.refuse("history_gone", expected, position, stream)
+
     def place(
         self, stream: int, held: Mapping[int, object], free: int, settings: EngineSettings
     ) -> None:

@@ -82,7 +82,7 @@ def test_a_recurrent_state_is_not_cut_before_its_last_round_and_says_so(made: Ma
     bad = step(Entry(1, CONTINUE, PROMPT - 1, 1), ids=[5])
     with pytest.raises(EngineError) as caught:
         pipeline.round(bad.plan, bad.token_ids)
-    assert caught.value.reason == "unsupported_op"
+    assert caught.value.reason == "history_gone"
     assert_same_bits(_go_on(pipeline, PROMPT + 8), _go_on(plain, PROMPT + 8))
 
 

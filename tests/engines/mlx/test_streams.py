@@ -113,7 +113,7 @@ def test_a_cut_beyond_the_reach_of_a_recurrent_state_is_refused_and_changes_noth
     for engine in stages.engines:
         with pytest.raises(EngineError) as caught:
             engine.keep(1, 20)
-        assert caught.value.reason == "wrong_position"
+        assert caught.value.reason == "history_gone"
     tail = in_chunks(token_ids(3, 4), [4], at=240)
     assert_same_bits(stages.play(tail), plain.play(tail))
 

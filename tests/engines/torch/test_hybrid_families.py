@@ -159,7 +159,7 @@ def test_a_cut_that_reaches_too_far_is_refused_and_changes_nothing(
     linear, attends = pipeline.engines[0], pipeline.engines[1]
     with pytest.raises(EngineError) as caught:
         linear.keep(1, 30)
-    assert caught.value.reason == "unsupported_op"
+    assert caught.value.reason == "history_gone"
     attends.keep(1, 96)
     assert_same_bits(after(pipeline, 96), after(plain, 96))
 

@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from stagelink.engine import CANCEL, CLOSE, OPEN
-from stagelink_llamacpp.refusal import CHECKS, refuse
+from stagelink_llamacpp.refusal import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ def check_cut(held: Held, position: int, stream: int) -> None:
     """Refuse a position that the stream does not hold, or can no longer be cut back to.
 
     Raises:
-        EngineError: ``wrong_position`` or, for a recurrent state, ``unsupported_op``.
+        EngineError: ``wrong_position`` or, for a recurrent state, ``history_gone``.
     """
     CHECKS.position(stream, position, held.position)
     check_reach(held, position, stream)
@@ -98,8 +98,7 @@ def check_cut(held: Held, position: int, stream: int) -> None:
 def check_reach(held: Held, position: int, stream: int) -> None:
     """Refuse a held position that a recurrent state can no longer be cut back to."""
     if 0 < position < held.cut_floor:
-        wanted = f"position 0 or {held.cut_floor} to {held.position}, the last round's"
-        raise refuse("unsupported_op", wanted, position, stream)
+        raise CHECKS.gone(stream, position, f"{held.cut_floor} to {held.position}")
 
 
 def _slots(

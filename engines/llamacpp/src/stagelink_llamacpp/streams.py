@@ -133,5 +133,5 @@ class Streams:
         return EngineError(
             f"llamacpp engine: expected a state of stream {stream} before position {position}, got "
             "none; run the prompt again",
-            reason="unsupported_op",
+            reason="history_gone",
         )

@@ -276,8 +276,7 @@ class MlxEngine:
         one = self._streams[stream]
         earliest = one.earliest()
         if 0 < position < earliest:
-            expected = f"a position of 0, or {earliest} to {one.position}"
-            raise refuse("wrong_position", expected, position, stream)
+            raise CHECKS.gone(stream, position, f"{earliest} to {one.position}")
 
     def _state_format(self, layers: LayerRange) -> StateFormat:
         """Return what saved states must agree with: shapes are known without computing anything."""

@@ -265,8 +265,8 @@ class TorchEngine:
             return
         for layer, slots in enumerate(loaded.model.slots, start=self._span[0]):
             if not slots.can_cut(slot, held, position):
-                expected = f"a position that layer {layer} can go back to from {held}"
-                raise refuse("unsupported_op", expected, position, stream)
+                reach = f"the last that layer {layer} has, up to {held}"
+                raise CHECKS.gone(stream, position, reach)
 
     def _cut(self, loaded: _Loaded, stream: int, position: int) -> None:
         """Cut every layer's slot back, where it holds more."""

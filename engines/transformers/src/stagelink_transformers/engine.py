@@ -233,9 +233,9 @@ class TransformersEngine:
 
     def _check_cut(self, stream: int, position: int) -> None:
         """Refuse to go back further than what is kept: ``history_gone``."""
-        oldest = self._streams[stream].oldest
-        if position < oldest:
-            raise refuse("history_gone", f"a position of at least {oldest}", position, stream)
+        state = self._streams[stream]
+        if 0 < position < state.oldest:
+            raise CHECKS.gone(stream, position, f"{state.oldest} to {state.position}")
 
     def _open_stream(self, stream: int) -> Stream:
         if stream not in self._streams:

@@ -60,10 +60,8 @@ class Stream:
     def __init__(self, model: LayerRange, slack: int) -> None:
         """Make an empty stream."""
         self._model = model
-        self.cache: DynamicCache = model.make_cache(slack)
-        self.position = 0
-        self._calls: list[_Call] = []
-        self._copies = [self._copy()]
+        self._slack = slack
+        self._begin()
 
     @classmethod
     def restored(cls, model: LayerRange, slack: int, cache: DynamicCache, position: int) -> Stream:
@@ -75,7 +73,7 @@ class Stream:
 
     @property
     def oldest(self) -> int:
-        """The earliest position that the stream can go back to."""
+        """The earliest position, besides 0, that the stream can go back to."""
         windows = [one.oldest for one in self.cache.layers if isinstance(one, KeptWindow)]
         copies = [self._copies[0].position] if self._model.uncut else []
         return max([*windows, *copies], default=0)
@@ -94,8 +92,11 @@ class Stream:
         return out
 
     def cut(self, position: int) -> None:
-        """Go back to ``position``, which is at least ``oldest``."""
+        """Go back to ``position``, which is 0 or at least ``oldest``."""
         if position == self.position:
+            return
+        if position == 0:
+            self._begin()
             return
         for layer in self.cache.layers:
             if can_be_cut(layer):
@@ -103,6 +104,13 @@ class Stream:
         if self._model.uncut:
             self._go_back(position)
         self.position = position
+
+    def _begin(self) -> None:
+        """Hold nothing."""
+        self.cache: DynamicCache = self._model.make_cache(self._slack)
+        self.position = 0
+        self._calls: list[_Call] = []
+        self._copies = [self._copy()]
 
     def _go_back(self, position: int) -> None:
         self._copies = [one for one in self._copies if one.position <= position]
