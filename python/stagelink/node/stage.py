@@ -177,7 +177,7 @@ def prepare(
         raise ConfigError(
             f"--batch-invariant: engine {config.engine_of(rank)!r} ({described.backend}) does not "
             "promise it here; leave the flag out, or use another engine",
-            reason="batch_invariant",
+            reason="engine_invariance",
         )
     return Stage(
         rank=rank,
