@@ -65,6 +65,54 @@ def _late_position(model: Any, layer: Any) -> None:  # noqa: ARG001
     model.run = run
 
 
+def _attention_scale(model: Any, layer: Any) -> None:
+    """The factor on the products of queries and keys is off by 1 %."""
+    family = model._family
+    if layer.q_norm is not None:
+        layer.q_norm[...] *= np.float32(1.01)
+        return
+    layer.qkv[:, : family.heads * family.head_width] *= np.float32(1.01)
+    if layer.qkv_bias is not None:
+        layer.qkv_bias[: family.heads * family.head_width] *= np.float32(1.01)
+
+
+def _swapped_heads(model: Any, layer: Any) -> None:
+    """The first and the last query head change places."""
+    width, heads = model._family.head_width, model._family.heads
+    first, last = slice(0, width), slice((heads - 1) * width, heads * width)
+    kept = layer.qkv[:, first].copy()
+    layer.qkv[:, first] = layer.qkv[:, last]
+    layer.qkv[:, last] = kept
+
+
+def _kv_head(model: Any, layer: Any) -> None:
+    """Every group of query heads reads the key and value head of the next group."""
+    family = model._family
+    width = family.kv_heads * family.head_width
+    for begin in (family.heads * family.head_width, family.heads * family.head_width + width):
+        part = layer.qkv[:, begin : begin + width]
+        part[...] = np.roll(part, family.head_width, axis=1)
+
+
+def _stale_row(model: Any, layer: Any) -> None:  # noqa: ARG001
+    """After a cut back the first new row's keys and values are not kept for later rounds."""
+    real, seen = model.run, {}
+
+    def run(batch: Any, cache: Any, rows: Any) -> None:
+        old = []
+        for piece in batch.pieces:
+            slot = cache.slot(piece.stream)
+            if 0 < piece.first < seen.get(slot, 0):
+                held = cache.layer(len(model._layers) - 1, slot)
+                old += [(one, piece.first, one[:, piece.first].copy()) for one in held]
+            seen[slot] = piece.first + piece.end - piece.begin
+        real(batch, cache, rows)
+        for one, at, row in old:
+            one[:, at] = row
+
+    model.run = run
+
+
 def _final_norm(model: Any, layer: Any) -> None:  # noqa: ARG001
     """On the lead: the norm before the head is off by 1 %."""
     model._ends.final_norm[...] *= np.float32(1.01)
@@ -75,5 +123,9 @@ FAULTS: dict[str, Callable[[Any, Any], None]] = {
     "dropped_norm": _dropped_norm,
     "forgotten_one": _forgotten_one,
     "late_position": _late_position,
+    "attention_scale": _attention_scale,
+    "swapped_heads": _swapped_heads,
+    "kv_head": _kv_head,
+    "stale_row": _stale_row,
     "final_norm": _final_norm,
 }
