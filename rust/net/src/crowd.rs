@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// How often the system is asked.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Queueing for one part in so many of the time is a crowd.
+/// Queueing for one part in so many of the time, at two looks in a row, is a crowd. Seen once it is
+/// an accident, of which even a quiet machine has several a second.
 const CROWDED_SHARE: u32 = 20;
 /// How long nobody spins after a crowd was seen; doubled each time, up to the second.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -18,6 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 pub(crate) struct Crowd {
     looked: Duration,
     queued: Option<Duration>,
+    /// Whether the last look saw too much queueing.
+    is_suspect: bool,
     free_at: Duration,
     pause: Duration,
 }
@@ -41,7 +44,9 @@ impl Crowd {
         let Some((before, queued)) = before else {
             return;
         };
-        if queued.saturating_sub(before) * CROWDED_SHARE > passed {
+        let is_much = queued.saturating_sub(before) * CROWDED_SHARE > passed;
+        let was_much = std::mem::replace(&mut self.is_suspect, is_much);
+        if is_much && was_much {
             // A crowd during the pause only makes it last; one after it, that spinning is no use.
             if now >= self.free_at {
                 self.pause = (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX);
@@ -100,10 +105,20 @@ mod tests {
     }
 
     #[test]
-    fn queueing_for_a_tenth_of_the_time_is_a_crowd_at_once() {
+    fn queueing_for_a_tenth_of_the_time_at_two_looks_in_a_row_is_a_crowd() {
         let (mut crowd, mut clock) = (Crowd::default(), Clock::default());
-        looks(&mut crowd, &mut clock, 2, 5);
+        looks(&mut crowd, &mut clock, 3, 5);
         assert!(crowd.is_crowded(clock.now));
+    }
+
+    #[test]
+    fn queueing_that_is_over_at_the_next_look_is_an_accident_however_long_it_was() {
+        let (mut crowd, mut clock) = (Crowd::default(), Clock::default());
+        for _ in 0..20 {
+            looks(&mut crowd, &mut clock, 1, 1);
+            looks(&mut crowd, &mut clock, 1, 40);
+            assert!(!crowd.is_crowded(clock.now));
+        }
     }
 
     #[test]
@@ -116,7 +131,7 @@ mod tests {
     #[test]
     fn a_crowd_that_leaves_is_forgotten_after_the_pause() {
         let (mut crowd, mut clock) = (Crowd::default(), Clock::default());
-        looks(&mut crowd, &mut clock, 2, 5);
+        looks(&mut crowd, &mut clock, 3, 5);
         looks(&mut crowd, &mut clock, 9, 0);
         assert!(crowd.is_crowded(clock.now));
         looks(&mut crowd, &mut clock, 1, 0);
@@ -129,7 +144,7 @@ mod tests {
         looks(&mut crowd, &mut clock, 1, 0);
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            looks(&mut crowd, &mut clock, 1, 5);
+            looks(&mut crowd, &mut clock, 2, 5);
             let mut quiet = 0;
             while crowd.is_crowded(clock.now) {
                 looks(&mut crowd, &mut clock, 1, 0);
