@@ -53,8 +53,11 @@ def recording_of(
     wanted: Wanted,
     change: Callable[[str, int, np.ndarray], np.ndarray] = as_it_is,
     states: Any = (),
+    stages: int = 1,
     **shapes: int,
 ) -> Recording:
     script, logits = script_of(wanted, change, **shapes)
     size = sum(one.rows_total for one in script.rounds) * FORM.row_bytes
-    return Recording(script, FORM, logits, [np.zeros(size, np.uint8)], states)
+    return Recording(
+        script, FORM, logits, [np.zeros(size, np.uint8) for _ in range(stages)], states
+    )

@@ -129,6 +129,29 @@ def test_the_threshold_decides_whether_a_fault_fails(lab: Lab) -> None:
     assert found["limits"]["relative"] == 9.0
 
 
+@pytest.mark.parametrize(
+    ("engines", "rank"),
+    [
+        ((BROKEN_TORCH, "numpy"), 0),
+        (("numpy", BROKEN_TORCH), 1),
+        (("numpy", BROKEN_MLX, "numpy"), 1),
+        pytest.param((BROKEN_MLX, "torch"), 0, marks=pytest.mark.long),
+        pytest.param(("mlx", BROKEN), 1, marks=pytest.mark.long),
+    ],
+)
+def test_a_row_that_outlives_a_cut_back_is_named_by_its_rank(
+    lab: Lab, engines: tuple[str, ...], rank: int
+) -> None:
+    flags = ["--engines", ",".join(engines), "--checks", "state"]
+    found = receipt(verify(lab, *flags, fault="stale_row"), 1)
+    cut = found["measured"]["state"]["cut back to nothing"]
+    assert cut["held_to"] == "every byte"
+    assert cut["unlike"] == list(range(rank, len(engines)))
+    faults = [fault for fault in found["faults"] if "cut back to nothing" in fault]
+    assert f", rank {rank}, {CALLED[engines[rank]]})" in faults[0]
+    assert f"the state of rank {rank}" in faults[1]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", USUAL)

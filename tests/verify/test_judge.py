@@ -90,7 +90,45 @@ def test_a_repeat_that_differs_in_one_bit_is_a_fault() -> None:
 
     evidence = _evidence()
     evidence.repeats = measure.repeats(recording_of(WANTED, change))
-    assert _finding(evidence, "repeat").faults == ("prompt 0: 1 of 48 rows differ",)
+    fault = "prompt 0: 1 of 48 rows differ; the rows of all stages are equal, so it is the head's"
+    assert _finding(evidence, "repeat").faults == (fault,)
+
+
+def test_what_differs_between_two_runs_names_the_first_boundary_that_does() -> None:
+    def change(role: str, position: int, logits: np.ndarray) -> np.ndarray:
+        return np.nextafter(logits, 9) if (role, position) == ("repeat", 3) else logits
+
+    # The second stage's rows of the same position differ, the first one's do not.
+    found = recording_of(WANTED, change, stages=3)
+    one, repeated = found.script.streams("forced")[0], found.script.streams("repeat")[0]
+    index = measure.rounds_of(found, repeated)[0]
+    row = 3 * found.form.row_bytes
+    for rank in (1, 2):
+        found.rows(rank, index)[row] ^= 1
+    assert found.stream_rows(0, one) == found.stream_rows(0, repeated)
+    assert measure.begins(found) == {"prompt 0": 1}
+    evidence = _evidence()
+    evidence.repeats, evidence.begins = measure.repeats(found), measure.begins(found)
+    fault = "first at boundary 8 (after layer 7, rank 1, torch)"
+    assert _finding(evidence, "repeat").faults[0].endswith(fault)
+
+
+def test_a_cut_back_is_held_to_bytes_only_where_the_composition_is_equal() -> None:
+    def change(role: str, position: int, logits: np.ndarray) -> np.ndarray:  # noqa: ARG001
+        return logits + np.float32(1e-6) if role == "accepted" else logits
+
+    found, evidence = recording_of(WANTED, change), _evidence()
+    evidence.states = measure.states(found)
+    assert [(name, one.as_json()["held_to"]) for name, one in evidence.states.items()] == [
+        ("cut back to nothing", "every byte"),
+        ("cut back to a part", "closeness"),
+    ]
+    sound = _finding(evidence, "state")
+    assert sound.passed
+    assert "cut back to a part: 0 of 6 rows equal, held to closeness" in sound.text
+    # Stages whose bits do not depend on the composition promise them here too.
+    evidence.states = measure.states(found, is_invariant=True)
+    assert _finding(evidence, "state").faults[0].startswith("cut back to a part: 6 rows differ")
 
 
 def test_another_composition_may_differ_a_little_unless_that_was_promised() -> None:
@@ -121,7 +159,9 @@ def test_states_that_end_unlike_name_their_rank() -> None:
     evidence.states = measure.states(recording_of(WANTED, states=ends))
     pair = evidence.states["cut back to nothing"]
     assert (pair.unlike, pair.unknown) == ((1,), (2,))
-    assert "rank 1" in _finding(evidence, "state").faults[0]
+    assert "the state of rank 1 keeps" in _finding(evidence, "state").faults[0]
+    evidence.states = measure.states(recording_of(WANTED, states=(*ends[:2], ends[1])))
+    assert "rank 1 (and so those of rank 2) keeps" in _finding(evidence, "state").faults[0]
 
 
 def test_without_a_reference_nothing_is_claimed_of_it() -> None:

@@ -123,7 +123,8 @@ def _compared(
         is_invariant=model.batch_invariant,
         repeats=measure.repeats(found),
         compositions=measure.compositions(found),
-        states=measure.states(found),
+        states=measure.states(found, is_invariant=model.batch_invariant),
+        begins=measure.begins(found),
     )
     choice.measure(evidence, found, [stage["engine"] for stage in stages])
     dtypes = [found.form.dtype, *choice.dtypes]

@@ -77,6 +77,9 @@ class Evidence:
         repeats: Forced logits against those of the same rounds again.
         compositions: By name, a stream's logits in another composition against the forced ones.
         states: By name, streams that must end alike.
+        begins: By the name of what was run twice, the first rank whose rows differ; without an
+            entry no rank's rows do. Names are those of ``compositions`` and ``states``, and
+            ``prompt 0`` and so on for repeats.
     """
 
     is_same: bool = False
@@ -87,6 +90,7 @@ class Evidence:
     repeats: list[Closeness] = dataclasses.field(default_factory=list)
     compositions: dict[str, Closeness] = dataclasses.field(default_factory=dict)
     states: dict[str, StatePair] = dataclasses.field(default_factory=dict)
+    begins: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -98,7 +102,8 @@ class Evidence:
             "greedy": [dataclasses.asdict(one) for one in self.splits],
             "repeat": [one.as_json() for one in self.repeats],
             "invariance": {name: one.as_json() for name, one in self.compositions.items()},
-            "state": {name: dataclasses.asdict(one) for name, one in self.states.items()},
+            "state": {name: one.as_json() for name, one in self.states.items()},
+            "first_rank_unlike": self.begins,
         }
 
 
@@ -108,7 +113,7 @@ class StatePair:
 
     Attributes:
         logits: What came after the cut, against the stream that never had one.
-        is_exact: Both had the same composition, so that every byte must be equal.
+        is_exact: Every byte must be equal: both had the same composition, or no bit depends on it.
         unlike: Ranks whose states' digests differ.
         unknown: Ranks that could not digest a state.
     """
@@ -117,3 +122,12 @@ class StatePair:
     is_exact: bool
     unlike: tuple[int, ...]
     unknown: tuple[int, ...]
+
+    @property
+    def held_to(self) -> str:
+        """Which of the two promises holds for the pair."""
+        return "every byte" if self.is_exact else "closeness"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"held_to": self.held_to, **dataclasses.asdict(self)}

@@ -122,6 +122,7 @@ def _repeat(evidence: Evidence, limits: Limits) -> Finding:  # noqa: ARG001 (one
     text = f"{equal} of {positions} rows of logits equal when the same rounds run again"
     faults = [
         f"prompt {index}: {one.positions - one.equal} of {one.positions} rows differ"
+        f"{_begins(evidence, f'prompt {index}')}"
         for index, one in enumerate(evidence.repeats)
         if one.equal < one.positions
     ]
@@ -134,7 +135,8 @@ def _invariance(evidence: Evidence, limits: Limits) -> Finding:
         parts.append(f"{name}: {one.equal} of {one.positions} rows equal, KL {one.kl_most:.1e}")
         if evidence.is_invariant and one.equal < one.positions:
             faults.append(f"{name}: {one.positions - one.equal} rows differ, and all stages "
-                          "promise bits that do not depend on it")  # fmt: skip
+                          f"promise bits that do not depend on it{_begins(evidence, name)}"
+                          )  # fmt: skip
         else:
             faults += _over(one, _other_composition(limits), name)
     return Finding("invariance", not faults, "; ".join(parts), tuple(faults))
@@ -146,16 +148,19 @@ def _state(evidence: Evidence, limits: Limits) -> Finding:
     faults, parts = [], []
     for name, pair in evidence.states.items():
         one = pair.logits
-        parts.append(f"{name}: {one.equal} of {one.positions} rows equal")
+        parts.append(f"{name}: {one.equal} of {one.positions} rows equal, held to {pair.held_to}")
         if not pair.is_exact:
             faults += _over(one, _other_composition(limits), name)
             continue
         if one.equal < one.positions:
             faults.append(f"{name}: {one.positions - one.equal} rows differ from a stream that "
-                          "never drafted")  # fmt: skip
+                          f"never drafted{_begins(evidence, name)}")  # fmt: skip
         if pair.unlike:
-            ranks = ", ".join(map(str, pair.unlike))
-            faults.append(f"{name}: the state of rank {ranks} keeps a trace of what was cut off")
+            # Later stages are handed other rows: the first one is where it begins.
+            first, *later = pair.unlike
+            also = f" (and so those of rank {', '.join(map(str, later))})" if later else ""
+            faults.append(f"{name}: the state of rank {first}{also} keeps a trace of what was cut "
+                          "off")  # fmt: skip
         if pair.unknown:
             parts.append(f"states of rank {', '.join(map(str, pair.unknown))} cannot be digested")
     return Finding("state", not faults, "; ".join(parts), tuple(faults))
@@ -166,6 +171,15 @@ def _named(one: Boundary, limits: Limits) -> str:
         f"{one.name}: relative error {one.own.relative:.1e} given the same input, expected at "
         f"most {limits.relative_for(one.engine):.0e}"
     )
+
+
+def _begins(evidence: Evidence, name: str) -> str:
+    """Say where two runs of the same part; the boundary's name where a reference gave it one."""
+    rank = evidence.begins.get(name)
+    if rank is None:
+        return "; the rows of all stages are equal, so it is the head's"
+    names = [one.name for one in evidence.boundaries if one.rank == rank and not one.is_head]
+    return f"; first at {names[0] if names else f'rank {rank}'}"
 
 
 def _over(one: Closeness, limits: Limits, what: str) -> list[str]:

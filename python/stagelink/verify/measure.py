@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from stagelink.verify.recording import Floats, Recording
 
 
+NOTHING_KEPT, PART_KEPT = "cut back to nothing", "cut back to a part"
+_COMPOSITIONS = {CHUNKED: "ragged chunks", MIXED: "beside other streams"}
+
+
 def forced_closeness(found: Recording, reference: Mapping[int, Floats]) -> list[Closeness]:
     """Compare every forced prompt with the reference's logits, given by index of the round."""
     made = []
@@ -79,31 +83,51 @@ def repeats(found: Recording) -> list[Closeness]:
 
 def compositions(found: Recording) -> dict[str, Closeness]:
     """Compare a stream in other chunks, and beside other streams, with itself alone."""
-    names = {CHUNKED: "ragged chunks", MIXED: "beside other streams"}
     forced = found.script.streams(FORCED)
     return {
         name: _pair(found, stream, forced[0])
-        for role, name in names.items()
+        for role, name in _COMPOSITIONS.items()
         for stream in found.script.streams(role)
     }
 
 
-def states(found: Recording) -> dict[str, StatePair]:
-    """Compare streams after a cut back with streams that never drafted."""
-    cases = (("cut back to nothing", DRAFTED, PLAIN), ("cut back to a part", ACCEPTED, KEPT))
+def states(found: Recording, *, is_invariant: bool = False) -> dict[str, StatePair]:
+    """Compare streams after a cut back with streams that never drafted.
+
+    Where only a part is cut off, what is kept was computed in a window of another length: bytes are
+    promised then by stages that are ``is_invariant`` alone.
+    """
     made = {}
-    for name, role, beside in cases:
-        pair = (found.script.streams(role), found.script.streams(beside))
-        if not (pair[0] and pair[1]):
-            continue
-        one, other = pair[0][0], pair[1][0]
+    for name, (one, other) in _state_pairs(found).items():
         ends = [(states.get(one), states.get(other)) for states in found.states]
         made[name] = StatePair(
             logits=_pair(found, one, other, last=AFTER_ROWS),
-            is_exact=role == DRAFTED,
+            is_exact=is_invariant or name == NOTHING_KEPT,
             unlike=tuple(rank for rank, (a, b) in enumerate(ends) if a and b and a != b),
             unknown=tuple(rank for rank, (a, b) in enumerate(ends) if not (a and b)),
         )
+    return made
+
+
+def begins(found: Recording) -> dict[str, int]:
+    """Return the first rank whose rows differ, by the name of what was run twice."""
+    forced = found.script.streams(FORCED)
+    pairs = zip(forced, found.script.streams(REPEAT), strict=False)
+    named: list[tuple[str, tuple[int, int], int | None]] = [
+        (f"prompt {number}", pair, None) for number, pair in enumerate(pairs)
+    ]
+    for role, name in _COMPOSITIONS.items():
+        named += [(name, (one, forced[0]), None) for one in found.script.streams(role)]
+    named += [(name, pair, AFTER_ROWS) for name, pair in _state_pairs(found).items()]
+    made = {}
+    for name, (one, other), last in named:
+        for rank in found.ranks:
+            ours, theirs = found.stream_rows(rank, one), found.stream_rows(rank, other)
+            positions = sorted(ours.keys() & theirs.keys())
+            positions = positions if last is None else positions[-last:]
+            if any(ours[at] != theirs[at] for at in positions):
+                made[name] = rank
+                break
     return made
 
 
@@ -114,6 +138,17 @@ def rounds_of(found: Recording, stream: int) -> list[int]:
         for index, one in enumerate(found.script.rounds)
         if any(entry.id == stream for entry in one.entries)
     ]
+
+
+def _state_pairs(found: Recording) -> dict[str, tuple[int, int]]:
+    """Return the streams whose states are compared, by name."""
+    cases = ((NOTHING_KEPT, DRAFTED, PLAIN), (PART_KEPT, ACCEPTED, KEPT))
+    made = {}
+    for name, role, beside in cases:
+        one, other = found.script.streams(role), found.script.streams(beside)
+        if one and other:
+            made[name] = one[0], other[0]
+    return made
 
 
 def _pair(found: Recording, one: int, other: int, last: int | None = None) -> Closeness:

@@ -42,9 +42,14 @@ class RowFormat:
     planes: int
 
     @property
+    def plane_bytes(self) -> int:
+        """Bytes of one row in one plane."""
+        return self.width * ROW_DTYPES[self.dtype].itemsize
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row, all planes."""
-        return self.planes * self.width * ROW_DTYPES[self.dtype].itemsize
+        return self.planes * self.plane_bytes
 
     def floats(self, rows: Bytes) -> Floats:
         """Return a round's rows as float32 ``[rows, planes x width]``."""
@@ -116,6 +121,16 @@ def returned_rows(one: Round) -> list[tuple[int, int, int]]:
     return found
 
 
+def _positions(one: Round, stream: int) -> list[tuple[int, int]]:
+    """Return offset in the round and position of every row of a stream."""
+    found, begin = [], 0
+    for entry in one.entries:
+        if entry.id == stream:
+            found += [(begin + row, entry.first + row) for row in range(entry.rows)]
+        begin += entry.rows
+    return found
+
+
 class Recording:
     """A script with the files of its ring.
 
@@ -160,6 +175,29 @@ class Recording:
         """Return the rows that a stage made in one round, as bytes."""
         offsets = self._offsets[self.is_partial and rank > 0]
         return self._rows[rank][offsets[index] : offsets[index + 1]]
+
+    @property
+    def ranks(self) -> range:
+        """Return the ranks whose rows can be read."""
+        return range(len(self._rows))
+
+    def stream_rows(self, rank: int, stream: int) -> dict[int, bytes]:
+        """Return the rows that a stage made of a stream, by position.
+
+        A row that was computed again after a cut back is the one that counts.
+        """
+        found = {}
+        for index, one in enumerate(self.script.rounds):
+            held = self.rows(rank, index)
+            if self.is_partial and rank > 0:
+                numbered = enumerate(returned_rows(one))
+                places = [(at, place[1]) for at, place in numbered if place[0] == stream]
+            else:
+                places = _positions(one, stream)
+            if places:
+                by_plane = held.reshape(self.form.planes, -1, self.form.plane_bytes)
+                found.update({position: by_plane[:, at].tobytes() for at, position in places})
+        return found
 
     def returned(self, index: int) -> slice:
         """Return where the logits of one round lie."""
