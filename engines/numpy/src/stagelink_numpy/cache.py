@@ -80,6 +80,14 @@ class Cache:
         """Say that an open stream now holds ``position`` positions."""
         self._positions[stream] = position
 
+    def cut(self, stream: int, position: int) -> None:
+        """Go back to ``position``, which the stream holds."""
+        held, slot = self._positions[stream], self._slots[stream]
+        if self._wipe:
+            self.keys[:, slot, :, position:held] = 0.0
+            self.values[:, slot, :, position:held] = 0.0
+        self._positions[stream] = position
+
     def close(self, stream: int) -> None:
         """Give the slot of an open stream back."""
         self._free.append(self._slots.pop(stream))

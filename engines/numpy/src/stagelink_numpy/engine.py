@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
+# Rows that are no numbers give logits that are none, which the sampler refuses; numpy must neither
+# warn of them nor, where a caller turned its warnings into errors, stop inside a round.
+_QUIET: Any = {"invalid": "ignore", "over": "ignore", "divide": "ignore"}
 _CHECKS = EngineChecks("numpy")
 _DTYPE = "float32"
 # No plan can name it: ids on the wire are unsigned.
@@ -164,13 +167,14 @@ class NumpyEngine:
         source = self._rows(rows_in, rows, "rows_in")
         own = model.rows(rows)
         own[...] = source
-        return model.head(own)
+        with np.errstate(**_QUIET):
+            return model.head(own)
 
     def keep(self, stream: int, position: int) -> None:
         """Cut a stream back to its first ``position`` positions."""
         _, cache = self._ready()
         _CHECKS.position(stream, position, cache.position(stream))
-        cache.move(stream, position)
+        cache.cut(stream, position)
 
     def save(self, stream: int) -> bytes:
         """Return the stream's KV of the own layers (state.py has the format)."""
@@ -209,14 +213,17 @@ class NumpyEngine:
         for entry in checked.entries:
             if entry.op == OPEN:
                 cache.open(entry.stream)
-            elif entry.op != CONTINUE:
+            elif entry.op == CONTINUE:
+                cache.cut(entry.stream, entry.first)
+            else:
                 cache.close(entry.stream)
         for batch in checked.batches:
             # A batch's rows move to the beginning of aligned memory: where they lay in the round
             # and in the caller's buffer cannot change their bits.
             rows = model.rows(batch.end - batch.begin)
             put(batch, rows)
-            model.run(batch, cache, rows)
+            with np.errstate(**_QUIET):
+                model.run(batch, cache, rows)
             target[batch.begin : batch.end] = rows
         for entry in checked.entries:
             if entry.op in (OPEN, CONTINUE):

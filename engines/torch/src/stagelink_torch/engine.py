@@ -304,6 +304,7 @@ class TorchEngine:
             elif entry.op == CONTINUE:
                 self._cut(loaded, entry.stream, entry.first)
             else:
+                self._cut(loaded, entry.stream, 0)
                 loaded.streams.close(entry.stream)
 
     def _draft_rows(self, rows: Bytes, token_ids: npt.NDArray[np.int64]) -> torch.Tensor:

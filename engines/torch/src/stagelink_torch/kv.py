@@ -38,7 +38,8 @@ class KvSlots:
         self.values = torch.zeros(shape, dtype=setup.kv_dtype, device=setup.device)
         self.reserved = reserved
         # Padded reads see what is beyond a stream's end, times zero: it must be finite.
-        self._wipe = setup.invariant
+        self._wipe_slot = setup.invariant
+        self._wipe_cut = setup.invariant or setup.device.type != "cpu"
 
     @property
     def nbytes(self) -> int:
@@ -59,8 +60,8 @@ class KvSlots:
             self.values[piece.slot, :, first:last] = values[:, piece.begin : piece.end]
 
     def clear(self, slot: int) -> None:
-        """Forget a stream: nothing beyond a stream's position is ever read unmasked."""
-        if self._wipe:
+        """Wipe the whole slot where every read is padded; else what ended was cut to 0."""
+        if self._wipe_slot:
             self.keys[slot].zero_()
             self.values[slot].zero_()
 
@@ -69,7 +70,11 @@ class KvSlots:
         return True
 
     def cut(self, slot: int, held: int, position: int) -> None:
-        """Do nothing: positions from there on are written again before they are read."""
+        """Wipe what a padded read would see; else it is written again before it is read."""
+        if self._wipe_cut:
+            span = slice(self.reserved + position, self.reserved + held)
+            self.keys[slot, :, span].zero_()
+            self.values[slot, :, span].zero_()
 
     def parts(self, position: int) -> tuple[Part, ...]:
         """Return ``[kv_heads, position, head_width]`` twice."""

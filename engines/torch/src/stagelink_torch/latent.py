@@ -113,7 +113,7 @@ class LatentSlots:
             self.latents[piece.slot, piece.first : piece.last] = part
 
     def clear(self, slot: int) -> None:
-        """Forget a stream: nothing beyond a stream's position is ever read unmasked."""
+        """Wipe the whole slot where reads are padded."""
         if self._wipe:
             self.latents[slot].zero_()
 
@@ -122,7 +122,9 @@ class LatentSlots:
         return True
 
     def cut(self, slot: int, held: int, position: int) -> None:
-        """Do nothing: positions from there on are written again before they are read."""
+        """Wipe what a padded read would see; else it is written again before it is read."""
+        if self._wipe:
+            self.latents[slot, position:held].zero_()
 
     def parts(self, position: int) -> tuple[Part, ...]:
         """Return ``[position, width]``."""

@@ -215,7 +215,7 @@ class LayerSlots(Protocol):
         ...
 
     def clear(self, slot: int) -> None:
-        """Forget what the slot held: a new stream is at position 0."""
+        """Forget what the slot held: a new stream is at position 0; the one before was cut to 0."""
         ...
 
     def can_cut(self, slot: int, held: int, position: int) -> bool:
