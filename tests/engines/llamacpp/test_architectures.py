@@ -27,6 +27,7 @@ from tests.engines.llamacpp.native_chain import (
     write_slice,
 )
 from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
+from tests.engines.llamacpp.tiny_shapes import layers_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ _CHUNKS, _STEPS = (33, 7), 3
 
 @pytest.mark.parametrize("name", NAMES)
 def test_three_slices_equal_the_whole_file_byte_for_byte(name: str, tmp_path: Path) -> None:
-    path = make_gguf(tmp_path, name, kind="Q8_0")
+    path = make_gguf(tmp_path, name, kind="Q8_0", block_count=layers_for(name, 3))
     cuts = spread(rule_for(read_source(path)), 3)
     _equal(path, cuts, list(script(2, _CHUNKS, _STEPS)), tmp_path)
 
@@ -52,7 +53,7 @@ def test_three_slices_equal_the_whole_file_byte_for_byte(name: str, tmp_path: Pa
 @pytest.mark.parametrize("kind", ["F32", "Q4_0", "Q8_0"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_allowed_cut_equals_the_whole_file(name: str, kind: str, tmp_path: Path) -> None:
-    path = make_gguf(tmp_path, name, kind=kind)
+    path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 3))
     rule = rule_for(read_source(path))
     batches = list(script(4, (33, 7, 20), 4))
     for cut in rule.allowed_cuts():
@@ -65,7 +66,7 @@ def test_every_allowed_cut_equals_the_whole_file(name: str, kind: str, tmp_path:
 def test_two_three_and_five_slices_equal_the_whole_file(
     name: str, kind: str, tmp_path: Path
 ) -> None:
-    path = make_gguf(tmp_path, name, kind=kind)
+    path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 5))
     rule = rule_for(read_source(path))
     for stages in (2, 3, 5):
         cuts = spread(rule, stages)
@@ -154,7 +155,7 @@ def test_a_slice_of_deepseek_with_a_lite_models_layers_does_not_load(tmp_path: P
 
 
 def spread(rule: Rule, stages: int) -> tuple[int, ...]:
-    """Cuts for so many stages, or as many as the rule allows, of about equal size."""
+    """Cuts for so many stages of about equal size; a file that allows fewer fails the test."""
     bounds = [0]
     for stage in range(1, stages):
         wanted = max(bounds[-1] + 1, round(stage * rule.layers / stages))
@@ -165,9 +166,9 @@ def spread(rule: Rule, stages: int) -> tuple[int, ...]:
             and rule.range_refused(at, rule.layers) is None
         )
         cut = next(fits, None)
-        if cut is None:
-            break
+        assert cut is not None, f"no {stages} stages in {rule.layers} layers, after {bounds}"
         bounds.append(cut)
+    assert len(bounds) == stages
     return tuple(bounds[1:])
 
 

@@ -25,6 +25,7 @@ from tests.engines.llamacpp.native_chain import (
 )
 from tests.engines.llamacpp.test_architectures import spread
 from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
+from tests.engines.llamacpp.tiny_shapes import layers_for
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineSettings, read_family
@@ -54,7 +55,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_three_stages_equal_the_whole_file_in_one_context(name: str, tmp_path: Path) -> None:
-    path = make_gguf(tmp_path, name, kind="Q8_0")
+    path = make_gguf(tmp_path, name, kind="Q8_0", block_count=layers_for(name, 3))
     _equal(path, spread(rule_for(read_source(path)), 3), 2)
 
 
@@ -64,7 +65,7 @@ def test_three_stages_equal_the_whole_file_in_one_context(name: str, tmp_path: P
 def test_one_two_three_and_five_stages_equal_the_whole_file(
     name: str, kind: str, tmp_path: Path
 ) -> None:
-    path = make_gguf(tmp_path, name, kind=kind)
+    path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 5))
     for stages, streams in itertools.product((1, 2, 3, 5), (1, 4)):
         _equal(path, spread(rule_for(read_source(path)), stages), streams)
 

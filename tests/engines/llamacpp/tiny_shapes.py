@@ -18,6 +18,12 @@ ARCHITECTURE = {
 # Eight layers; twelve where the period is six; 27 where llama.cpp knows the model by that number.
 LAYERS, LAYERS_USUAL = {"gemma3": 12, "deepseek2_lite": 27, "qwen35_drafter": 9}, 8
 
+# Periods of kinds of layers, of which a stage needs each, or at whose multiples alone it may begin.
+_PERIODS = {
+    "gemma2": 2, "gpt-oss": 2, "smollm3": 4,
+    "qwen3next": 4, "qwen35": 4, "qwen35_drafter": 4, "qwen35moe": 4,
+}  # fmt: skip
+
 Shapes = dict[str, tuple[int, ...]]
 _TIED = ("llama", "gemma", "gemma2", "gemma3", "granite", "smollm3", "qwen2")
 
@@ -35,6 +41,13 @@ def shapes_of(name: str, values: dict[str, Any]) -> Shapes:
         layer = _layer(name, number, values)
         shapes |= {f"blk.{number}.{tensor}": shape for tensor, shape in layer.items()}
     return shapes
+
+
+def layers_for(name: str, stages: int) -> int:
+    """The layers that a file needs for so many stages: no multiple of them, so that cuts differ."""
+    usual = LAYERS.get(name, LAYERS_USUAL)
+    drafts = 1 if name == "qwen35_drafter" else 0
+    return max(usual, _PERIODS.get(name, 1) * stages + 2 + drafts)
 
 
 def _layer(name: str, number: int, values: dict[str, Any]) -> Shapes:
