@@ -1,4 +1,4 @@
-"""A GGUF of an architecture that nothing here reads as floats: its sizes, and no float.
+"""A GGUF that nothing here reads as floats: its sizes, and no float.
 
 It is served by an engine that computes on the stored blocks, from ``Checkpoint.gguf``.
 """
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+
+    from stagelink.errors import CheckpointError
 
 _ARCHITECTURE_CHARS_MAX = 64
 _DRAFTERS = "nextn_predict_layers"
@@ -73,9 +75,10 @@ class BlockReader:
 
     bytes_read = 0
 
-    def __init__(self, path: Path, model_type: str) -> None:
-        """Take what the refusal says."""
+    def __init__(self, path: Path, model_type: str, refused: CheckpointError | None = None) -> None:
+        """Take what the refusal says; ``refused`` is why a known architecture is not done."""
         self._path = path
+        self._refused = refused
         self._architecture = model_type.removeprefix(GGUF_PREFIX)
 
     def read(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
@@ -89,6 +92,8 @@ class BlockReader:
         self._refuse(name)
 
     def _refuse(self, name: str) -> NoReturn:
+        if self._refused is not None:
+            raise self._refused
         raise refuse(
             "architecture",
             f"{self._path}: {shown(name)}",

@@ -1,8 +1,8 @@
 """Opens a GGUF checkpoint: directly, through its cached conversion, or as its own format has it.
 
 It decides which; read directly or through the conversion, values, bytes and fingerprint are the
-same. An architecture that nothing here reads as floats opens too, for an engine that computes on
-the stored blocks.
+same. What nothing here reads as floats opens too, for an engine that computes on the stored blocks:
+another architecture always, a variant of a known one where nobody will ask for floats.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stagelink.checkpoint.limits import TEMPLATE_BYTES_MAX
 from stagelink.checkpoint.opened import Contents, TensorInfo
 from stagelink.checkpoint.refusal import refuse, shown
 from stagelink.checkpoint.tokenizer import Tokenizer
+from stagelink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     Found = Mapping[str, tuple[WeightFile, GgufTensor]]
 
 _EMBED, _HEAD = "token_embd.weight", "output.weight"
+# Refusals of what is not done as floats; a file that is damaged is refused for every engine.
+_NOT_DONE = frozenset(("config_field", "rope_scaling", "sliding_window", "tensor_unknown"))
 
 
 def open_gguf(
@@ -45,9 +48,12 @@ def open_gguf(
     digests: Digests,
     *,
     cache: bool,
+    floats: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Contents:
     """Read and check a GGUF's metadata, or find what an earlier start made of it.
+
+    ``floats`` is False where only stored blocks will be asked for.
 
     Raises:
         CheckpointError: For a file that is damaged, or that holds what is not done.
@@ -68,8 +74,14 @@ def open_gguf(
     if not isinstance(architecture, str) or architecture not in gguf_names.ARCHITECTURES:
         contents = _open_blocks(path, parts)
     else:
-        source = read_source(path, parts)
-        contents = _direct(path, source) if conversion is None else conversion.later(source)
+        try:
+            source = read_source(path, parts)
+        except CheckpointError as error:
+            if floats or error.reason not in _NOT_DONE:
+                raise
+            contents = _open_blocks(path, parts, error)
+        else:
+            contents = _direct(path, source) if conversion is None else conversion.later(source)
     return dataclasses.replace(contents, gguf=lambda: GgufSource(parts), digest=digest)
 
 
@@ -86,7 +98,9 @@ def _direct(path: Path, source: Source) -> Contents:
     )
 
 
-def _open_blocks(path: Path, parts: tuple[Part, ...]) -> Contents:
+def _open_blocks(
+    path: Path, parts: tuple[Part, ...], refused: CheckpointError | None = None
+) -> Contents:
     values, found = parts[0].table.values, _found(parts)
     embed = found.get(_EMBED)
     config = read_block_config(
@@ -105,9 +119,10 @@ def _open_blocks(path: Path, parts: tuple[Part, ...]) -> Contents:
         tensors=infos,
         source_table=tuple((name, one.dtype, one.shape) for name, one in sorted(infos.items())),
         chat_template=_template(values, path),
-        reader=BlockReader(path, config["model_type"]),
+        reader=BlockReader(path, config["model_type"], refused),
         digest=bytes,
         tokenizer=lambda: Tokenizer(*rebuild(values, path), path),
+        floats_refused=None if refused is None else str(refused),
     )
 
 

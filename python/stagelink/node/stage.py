@@ -202,7 +202,7 @@ def check_model(
     settings_of(config, family.context)
     checkpoint.content_digest()
     ranges = ranges_of(config, family)
-    if any(reads_floats(config.engine_of(rank)) for rank in range(config.world)):
+    if _reads_floats(config):
         checkpoint.prepare()
     return ranges
 
@@ -211,10 +211,17 @@ def open_model(
     config: ModelConfig, progress: Callable[[str, int, int], None] | None = None
 ) -> tuple[Checkpoint, Family]:
     """Open the checkpoint and check its tensors against its family; metadata only."""
-    checkpoint = open_checkpoint(config.model, cache=config.cache, progress=progress)
+    checkpoint = open_checkpoint(
+        config.model, cache=config.cache, floats=_reads_floats(config), progress=progress
+    )
     family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
     family.check_tensors(checkpoint.tensors)
     return checkpoint, family
+
+
+def _reads_floats(config: ModelConfig) -> bool:
+    """Whether an engine of any rank reads a checkpoint's tensors as floats."""
+    return any(reads_floats(config.engine_of(rank)) for rank in range(config.world))
 
 
 def ranges_of(config: ModelConfig, family: Family) -> Ranges:
