@@ -91,10 +91,10 @@ def test_layers_are_renumbered_and_the_others_left_out() -> None:
 
 
 def test_a_list_with_an_element_a_layer_is_sliced_and_another_one_is_kept() -> None:
-    heads = list(range(1, 13))
-    rule = _rule("qwen35", attention__head_count_kv=heads, rope__dimension_sections=[3, 3, 2, 0])
+    widths = list(range(1, 13))
+    rule = _rule("qwen35", feed_forward_length=widths, rope__dimension_sections=[3, 3, 2, 0])
     values = rule.metadata_for(4, 8)
-    assert values["qwen35.attention.head_count_kv"] == [5, 6, 7, 8]
+    assert values["qwen35.feed_forward_length"] == [5, 6, 7, 8]
     assert values["qwen35.rope.dimension_sections"] == [3, 3, 2, 0]
 
 
@@ -104,6 +104,42 @@ def test_an_unknown_list_with_an_element_a_layer_is_refused() -> None:
 
 def test_a_list_of_another_length_is_refused() -> None:
     assert _reason(lambda: _rule("llama", attention__head_count=[2] * 11)) == "gguf_metadata"
+
+
+@pytest.mark.parametrize("key", ["attention__head_count_kv", "expert_used_count"])
+def test_a_list_of_which_the_library_takes_the_first_for_all_layers_has_equal_elements(
+    key: str,
+) -> None:
+    assert _reason(lambda: _rule("qwen3moe", **{key: [2] * 5 + [3] * 7})) == "engine_family"
+    # A drafter's layer may have another.
+    _rule("qwen35moe", nextn_predict_layers=1, **{key: [2] * 11 + [3]})
+
+
+def test_a_windows_list_of_another_length_is_read_as_far_as_it_goes() -> None:
+    key = "gpt-oss.attention.sliding_window_pattern"
+    for own in ([True, False] * 10, [True, False] * 4):
+        said = (own + [False] * 12)[:12]
+        rule = _rule("gpt-oss", attention__sliding_window_pattern=own)
+        assert rule.metadata_for(0, 12)[key] == said
+        assert rule.metadata_for(5, 12)[key] == said[5:]
+    longest = [True] * 513
+    reason = _reason(lambda: _rule("gpt-oss", attention__sliding_window_pattern=longest))
+    assert reason == "gguf_metadata"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("gemma2", {"attention__sliding_window_pattern": 1}),
+        ("gpt-oss", {"attention__sliding_window_pattern": [False] * 12}),
+        ("qwen35", {"full_attention_interval": 1}),
+        ("qwen3next", {"block_count": 3}),
+    ],
+)
+def test_a_file_without_a_kind_of_layer_that_the_library_needs_is_refused(
+    architecture: str, changes: dict[str, Any]
+) -> None:
+    assert _reason(lambda: _rule(architecture, **changes)) == "engine_family"
 
 
 @pytest.mark.parametrize(

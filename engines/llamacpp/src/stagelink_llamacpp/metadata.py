@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EPSILON = "attention.layer_norm_rms_epsilon"
+LAYERS_MAX = 512
 _WHOLE_MAX = 1 << 31
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # What the rules compute with, where a file has it: whole numbers of 0 on, and finite ones.
@@ -29,6 +30,14 @@ _PER_LAYER = frozenset((
     "expert_feed_forward_length", "attention.sliding_window_pattern", "attention.recurrent_layers",
     "swiglu_clamp_exp", "swiglu_clamp_shexp",
 ))  # fmt: skip
+# Of these the library takes the first element for all layers in one place, and each layer's own in
+# another, in the architectures that have a rule: a slice would have another first one.
+_ALIKE = (
+    "attention.head_count", "attention.head_count_kv", "expert_used_count",
+    "expert_feed_forward_length",
+)  # fmt: skip
+# Elements that this list lacks are false, and those that it has too many are not read.
+_ANY_LENGTH = "attention.sliding_window_pattern"
 # Lists that are something else, whatever their length.
 _NOT_PER_LAYER = frozenset(("rope.dimension_sections", "deepstack_mapping"))
 
@@ -51,17 +60,26 @@ def check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
     for key, value in values.items():
         if not isinstance(value, list) or key in _NOT_PER_LAYER:
             continue
-        if key in _PER_LAYER:
-            # The window's list may be longer: llama.cpp reads what it needs.
+        if key == _ANY_LENGTH:
+            if len(value) > LAYERS_MAX:
+                raise wrong(prefix + key, f"at most {LAYERS_MAX} elements", f"{len(value)}")
+        elif key in _PER_LAYER:
             if len(value) != count:
                 raise wrong(prefix + key, f"{count} elements", f"{len(value)}")
         elif len(value) == count:
             raise refused(f"expected no list a layer without a rule, got {prefix}{key}")
+    layers = count - values.get("nextn_predict_layers", 0)
+    for key in _ALIKE:
+        value = values.get(key)
+        if isinstance(value, list) and any(one != value[0] for one in value[:layers]):
+            raise refused(f"expected one {prefix}{key} for all layers, got {str(value)[:80]}")
 
 
-def is_per_layer(key: str, value: object, count: int) -> bool:
-    """Say whether a value is a list with an element a layer."""
-    return isinstance(value, list) and key in _PER_LAYER and len(value) == count
+def sliced(key: str, value: object, first: int, end: int, count: int) -> object:
+    """Return what ``value`` is for layers ``first..end`` of a file with ``count`` layers."""
+    if not isinstance(value, list) or key not in _PER_LAYER or len(value) != count:
+        return value
+    return value[first:end]
 
 
 def count_of(values: Mapping[str, Any], key: str, architecture: str, most: int) -> int:

@@ -17,12 +17,13 @@ from stagelink.engine import ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
 from stagelink_llamacpp.head_rules import HeadFile, head_file_of
 from stagelink_llamacpp.metadata import (
+    LAYERS_MAX,
     check_lists,
     check_numbers,
     count_of,
     file_values,
-    is_per_layer,
     refused,
+    sliced,
     vocab_of,
     wrong,
 )
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 # Rows of the token table that a stage's file has in place of the real one, which it never reads.
 VOCAB_ROWS = 32
-LAYERS_MAX = 512
 
 _BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.(.+)")
 # Tensors outside the layers that the layers use.
@@ -133,10 +133,7 @@ class Rule:
         if refused is not None:
             raise ConfigError(f"llamacpp engine: {refused}", reason="layer_range")
         name, count = self.architecture.name, self.values[_COUNT]
-        own = {
-            key: value[first:end] if is_per_layer(key, value, count) else value
-            for key, value in self.values.items()
-        }
+        own = {key: sliced(key, value, first, end, count) for key, value in self.values.items()}
         # The rows that come in are scaled already, and the drafter's layers are not in the file.
         for key in ("embedding_scale", _MTP_COUNT):
             own.pop(key, None)
@@ -195,15 +192,11 @@ class Rule:
 
     def _kinds_refused(self, first: int, end: int) -> str | None:
         """Refuse a range without a kind of layer that llama.cpp cannot do without."""
-        kinds, said = self.architecture.kinds, self._kinds()
+        kinds, said = self.architecture.kinds, self.kinds()
         if kinds is None or not said:
             return None
-        for needed, kind, word in (
-            (kinds.needs_one, True, kinds.word),
-            (kinds.needs_other, False, kinds.other_word),
-        ):
-            # A whole model without such layers has no memory for them either way.
-            if needed and kind in said and kind not in said[first:end]:
+        for kind, word in kinds.needed:
+            if kind not in said[first:end]:
                 below = max((at for at in range(first) if said[at] is kind), default=None)
                 above = min((at for at in range(end, len(said)) if said[at] is kind), default=None)
                 near = [f"{below}-{end}"] if below is not None else []
@@ -215,21 +208,22 @@ class Rule:
                 )
         return None
 
-    def _kinds(self) -> list[bool]:
+    def kinds(self) -> list[bool]:
         """Whether each layer is of the architecture's listed kind; empty where none is."""
         kinds = self.architecture.kinds
         if kinds is None or (kinds.needs_key and not self.values.get(kinds.needs_key)):
             return []
         given = self.values.get(kinds.list_key)
         if isinstance(given, list):
-            return [bool(one) for one in given[: self.layers]]
+            read = [bool(one) for one in given[: self.layers]]
+            return read + [False] * (self.layers - len(read))
         period = self.values.get(kinds.period_key, kinds.period)
         # llama.cpp: with period 0 every layer is of the kind, with 1 none.
         return [period == 0 or (at + 1) % period != 0 for at in range(self.layers)]
 
     def _kinds_list(self, first: int, end: int) -> dict[str, Any]:
         """The list that says which layers are sliding, or recurrent."""
-        kinds, said = self.architecture.kinds, self._kinds()
+        kinds, said = self.architecture.kinds, self.kinds()
         return {kinds.list_key: said[first:end]} if kinds is not None and said else {}
 
     def _query_rank(self) -> int:
@@ -292,6 +286,18 @@ def _check_variant(rule: Rule) -> None:
         )
     if known.kinds is not None:
         _check_kinds(known.kinds, values, f"{known.name}.")
+        _check_all_kinds(rule, known.kinds)
+
+
+def _check_all_kinds(rule: Rule, kinds: Kinds) -> None:
+    """Refuse a file without a kind of layer that llama.cpp cannot do without, even in the whole."""
+    said = rule.kinds()
+    for kind, word in kinds.needed:
+        if said and kind not in said:
+            raise refused(
+                f"expected a {word} layer in {rule.architecture.name}, for which llama.cpp "
+                f"prepares a memory, got none in {rule.layers} layers"
+            )
 
 
 def _check_kinds(kinds: Kinds, values: Mapping[str, Any], prefix: str) -> None:

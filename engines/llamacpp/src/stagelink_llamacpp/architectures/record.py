@@ -33,6 +33,12 @@ class Kinds:
     needs_one: bool = True
     needs_other: bool = False
 
+    @property
+    def needed(self) -> tuple[tuple[bool, str], ...]:
+        """What the list says of each kind that a stage needs, and what such a layer is called."""
+        both = ((self.needs_one, True, self.word), (self.needs_other, False, self.other_word))
+        return tuple((kind, word) for needed, kind, word in both if needed)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Architecture:
