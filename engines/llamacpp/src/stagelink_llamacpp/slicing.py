@@ -9,6 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from stagelink.engine import CheckpointError, ConfigError
+from stagelink_llamacpp.metadata import refused
 from stagelink_llamacpp.rules import rule_of
 from stagelink_llamacpp.stage_file import (
     EMBED,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _BIAS = "output.bias"
+_LAYER = "blk."
 _NAME_CHARS_MAX = 80
 
 
@@ -104,9 +106,9 @@ def read_slice(checkpoint: Checkpoint, first: int, end: int, *, lead: bool) -> S
     rule = read_rule(checkpoint)
     source = _source(checkpoint)
     _check_tables(checkpoint, source, rule)
-    refused = rule.range_refused(first, end)
-    if refused is not None:
-        raise ConfigError(f"llamacpp engine: {refused}; change --layers", reason="engine_cut")
+    why = rule.range_refused(first, end)
+    if why is not None:
+        raise ConfigError(f"llamacpp engine: {why}; change --layers", reason="engine_cut")
     return Slice(
         source=source,
         rule=rule,
@@ -149,7 +151,7 @@ def _ends(source: GgufSource, rule: Rule) -> Ends:
 
 
 def _check_tables(checkpoint: Checkpoint, source: GgufSource, rule: Rule) -> None:
-    """Refuse a file without the tables that everything else is built on."""
+    """Refuse a file without the tables that everything is built on, or with more than is known."""
     width = rule.values["embedding_length"]
     for name, shape in ((EMBED, (rule.vocab, width)), (NORM, (width,))):
         tensor = source.tensors.get(name)
@@ -161,3 +163,8 @@ def _check_tables(checkpoint: Checkpoint, source: GgufSource, rule: Rule) -> Non
                 reason="tensor_missing" if tensor is None else "tensor_shape",
                 operation="open checkpoint",
             )
+    known = {EMBED, NORM, HEAD, _BIAS, *rule.keep_global}
+    others = sorted(name for name in source.tensors.keys() - known if not name.startswith(_LAYER))
+    if others:
+        got = f"{others[0][:_NAME_CHARS_MAX]!r} of {len(others)}"
+        raise refused(f"expected no tensor outside the layers without a rule, got {got}")
