@@ -162,7 +162,8 @@ def make_gguf(
     *,
     kind: str = "F32",
     seed: int = 0,
-    tensors: Mapping[str, tuple[int, ...]] | None = None,
+    tensors: Mapping[str, tuple[int, ...] | None] | None = None,
+    alignment: int | None = None,
     **changes: object,
 ) -> Path:
     """Write file ``name`` of ``VALUES`` into ``folder`` and return its path.
@@ -175,7 +176,8 @@ def make_gguf(
         name: A key of ``VALUES``.
         kind: ``F32``, ``F16``, ``Q8_0``, ``Q4_0`` or ``Q4_1``: the type of the matrices.
         seed: Another seed gives other weights.
-        tensors: Further tensors, name and shape.
+        tensors: Further tensors, name and shape; ``None`` leaves one out.
+        alignment: ``general.alignment``, where it is said.
         changes: Metadata to set otherwise, under the architecture's prefix, with ``__`` for a dot;
             ``None`` leaves a key out.
     """
@@ -189,11 +191,14 @@ def make_gguf(
     values = {key: value for key, value in values.items() if value is not None}
     path = folder / f"{name}-{kind}.gguf"
     writer = gguf.GGUFWriter(path, architecture)
+    if alignment is not None:
+        writer.add_custom_alignment(alignment)
     for key, value in values.items():
         _add(writer, f"{architecture}.{key}", value)
     _add_tokenizer(writer)
     for tensor, shape in {**shapes_of(name, values), **(tensors or {})}.items():
-        _add_tensor(writer, tensor, _draw(tensor, shape, seed), _QUANTIZED[kind])
+        if shape is not None:
+            _add_tensor(writer, tensor, _draw(tensor, shape, seed), _QUANTIZED[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
