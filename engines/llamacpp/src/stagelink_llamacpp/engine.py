@@ -195,9 +195,10 @@ class LlamaCppEngine:
             try:
                 loaded.context.restore(slot, body)
                 held = loaded.context.held(slot)
-            except EngineError:
+            except EngineError as error:
                 loaded.context.forget(slot)
-                raise
+                expected = "a state that llama.cpp takes"
+                raise refuse("state_damaged", expected, "one that it refused") from error
             if held != position:
                 loaded.context.forget(slot)
                 raise refuse("state_damaged", f"a state of {position} positions", str(held))
@@ -230,6 +231,8 @@ class LlamaCppEngine:
                 streams.remember(entry.stream, source[entry.begin : entry.end])
         for call in checked.calls:
             _run_call(loaded, call, source, target)
+            for piece in call:
+                streams.look(piece.slot, target[piece.begin : piece.end])
         for entry, _ in checked.entries:
             if entry.op in (OPEN, CONTINUE):
                 streams.move(entry.stream, entry.last)

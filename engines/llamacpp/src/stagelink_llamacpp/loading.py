@@ -100,7 +100,9 @@ def load_stage(
         made.pop_all()
     told = own.first, own.end, _mib(_resident() - before), _mib(_resident())
     _LOG.info("layers %d-%d: %s more held after loading, %s in all", *told)
-    streams = Streams(context, settings.streams_max, recurrent=own.rule.recurrent)
+    streams = Streams(
+        context, settings.streams_max, settings.rows_max, recurrent=own.rule.recurrent
+    )
     return Loaded(context, streams, embedding, head)
 
 

@@ -34,6 +34,8 @@ class _Stream:
     slot: int
     position: int = 0
     before: _Before | None = None
+    # Whether a row of it came out as no number: then its cells may hold what is none.
+    spoilt: bool = False
 
 
 class Streams:
@@ -44,12 +46,14 @@ class Streams:
     they are kept.
     """
 
-    def __init__(self, context: Context, slots: int, *, recurrent: bool) -> None:
-        """Start with every slot free."""
+    def __init__(self, context: Context, slots: int, rows_max: int, *, recurrent: bool) -> None:
+        """Start with every slot free; a call of the context has at most ``rows_max`` rows."""
+        self._rows_max = rows_max
         self._context = context
         self._recurrent = recurrent
         self._streams: dict[int, _Stream] = {}
         self._slots = range(slots)
+        self._clean = self._clean_state() if recurrent else b""
 
     def held(self) -> dict[int, Held]:
         """Return what every open stream holds."""
@@ -75,26 +79,36 @@ class Streams:
 
     def close(self, stream: int) -> None:
         """Forget a stream and free its slot."""
-        self._context.forget(self._streams.pop(stream).slot)
+        own = self._streams.pop(stream)
+        self._context.forget(own.slot)
+        if own.spoilt:
+            self._overwrite(own.slot, 0, own.position)
+            self._context.forget(own.slot)
 
     def cut(self, stream: int, position: int) -> None:
         """Cut a stream back to a position that `rounds.check_cut` allowed."""
         own = self._streams[stream]
         if position == own.position:
             return
-        own.position = position
+        held, own.position = own.position, position
         if position == 0 or not self._recurrent:
-            self._forget(own.slot, position)
+            self._go_back(own, position, held)
             own.before = None if position == 0 else own.before
             return
         before = own.before
         if before is None:
             raise self._lost(stream, position)
-        self._forget(own.slot, 0 if before.position == 0 else before.position, before.state)
+        self._go_back(own, before.position, held, before.state)
         kept = before.rows[: position - before.position]
         if len(kept):
             scratch = np.empty_like(kept)
             self._context.rows(kept, [(own.slot, before.position, len(kept))], scratch)
+
+    def look(self, slot: int, rows: Floats) -> None:
+        """Note whether rows that a slot's stream got are numbers."""
+        if not np.isfinite(rows).all():
+            for own in self._streams.values():
+                own.spoilt |= own.slot == slot
 
     def remember(self, stream: int, rows: Floats) -> None:
         """Take a recurrent stream's state before a round that brings ``rows``; else nothing."""
@@ -118,6 +132,34 @@ class Streams:
         if self._recurrent:
             floor = own.position if own.before is None else own.before.position
         return Held(own.slot, own.position, floor)
+
+    def _clean_state(self) -> bytes:
+        """Return a recurrent state that is made of numbers."""
+        zeros = np.zeros((1, self._context.width), np.float32)
+        self._context.rows(zeros, [(0, 0, 1)], zeros)
+        state = self._context.save(0, _PARTIAL)
+        self._context.forget(0)
+        return state
+
+    def _go_back(self, own: _Stream, position: int, held: int, state: bytes = b"") -> None:
+        """Forget what lies behind ``position``, and see to it that its cells hold numbers."""
+        self._forget(own.slot, position, state)
+        if own.spoilt:
+            self._overwrite(own.slot, position, held)
+            self._forget(own.slot, position, state)
+
+    def _overwrite(self, slot: int, first: int, end: int) -> None:
+        """Run rows of zeros over the cells of positions that were forgotten.
+
+        llama.cpp reads the cells behind a sequence's end too, and multiplies them by zero: what was
+        no number there would reach every later row of the slot.
+        """
+        for at in range(first, end, self._rows_max):
+            zeros = np.zeros((min(self._rows_max, end - at), self._context.width), np.float32)
+            self._context.rows(zeros, [(slot, at, len(zeros))], zeros)
+        if self._clean:
+            # llama.cpp begins a recurrent state by multiplying the old one by zero.
+            self._context.restore(slot, self._clean, _PARTIAL)
 
     def _forget(self, slot: int, position: int, state: bytes = b"") -> None:
         if state:

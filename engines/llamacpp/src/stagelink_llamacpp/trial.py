@@ -26,21 +26,26 @@ from stagelink_llamacpp.library import library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stagelink_llamacpp.context import Floats
+
 # Set to "off", stages load what they sliced without a trial.
 SWITCH = "STAGELINK_LLAMACPP_TRIAL"
 _MODULE = "stagelink_llamacpp.trial"
 _NO_NODE = "-"
 _START_SECONDS, _BYTES_A_SECOND = 60.0, 10_000_000
 _POLL_SECONDS = 0.5
-_ROWS = 4
+_ROWS, _SEQUENCES = 4, 2
+# Of what the layers add to a row. Other rows in the call move it by a thousandth at most; what
+# another sequence holds moves it as a whole.
+_MIXED_PART = 0.02
 _TOLD_CHARS_MAX = 300
 
 
 # How a native library ends its process over a file.
 _ABORTS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
 _OFF = f"{SWITCH}=off leaves the trial out"
-# Exit codes of a trial that got as far as llama.cpp's refusal; others say nothing of the file.
-_DONE, _REFUSED = 0, 3
+# Exit codes of a trial that came to an end; others say nothing of the file.
+_DONE, _REFUSED, _MIXED = 0, 3, 4
 
 
 def tried(
@@ -59,14 +64,14 @@ def tried(
         nodes: As the stage will ask for them.
         version: Of the library: another one has another trial.
         alive: Called again and again while the trial runs.
-
         kv: Type of the KV, as the stage has it.
         device: What the stage asks for, as ``--device`` has it.
 
     Raises:
         CheckpointError: ``native_abort`` where the library ended its process, ``load`` with its
-            reason where it refused the file, ``trial`` where the trial itself did not come to an
-            end: the file is then left as it is.
+            reason where it refused the file, ``streams_mixed`` where a sequence's rows changed
+            with what another one held, ``trial`` where the trial itself did not come to an end: the
+            file is then left as it is.
     """
     settled = "-".join("".join(filter(str.isalnum, one)) for one in (version, kv, device))
     mark = path.with_name(f"{path.name}.tried-{settled}")
@@ -83,6 +88,8 @@ def tried(
         if reason == "native_abort":
             with contextlib.suppress(OSError):
                 path.unlink()
+        elif reason == "streams_mixed":
+            advice = f"use another engine or another llama-cpp-python, or {_OFF}"
         elif reason == "trial":
             advice = f"start the stage again; {_OFF}"
         raise CheckpointError(
@@ -118,6 +125,8 @@ def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple
     text = " ".join(said.decode(errors="replace").split())[-_TOLD_CHARS_MAX:]
     if child.returncode == _REFUSED:
         return "load", text or "no reason given"
+    if child.returncode == _MIXED:
+        return "streams_mixed", text or "other rows beside another sequence"
     if child.returncode > 0:
         return "trial", f"a trial that did not start: exit code {child.returncode} ({text})"
     try:
@@ -153,20 +162,62 @@ def main(arguments: list[str]) -> int:
         positions_per_row=int(positions),
     )
     native = library()
-    shape = Shape(2 * _ROWS, 1, _ROWS, kv, 1)
+    shape = Shape(2 * _ROWS, _SEQUENCES, _SEQUENCES * _ROWS, kv, 1)
     try:
         context = Context(native, Path(path), find_device(native, device), shape, nodes)
-        for first, count in ((0, _ROWS), (_ROWS, 1)):
-            rows = np.full((count, context.width), 0.1, np.float32)
-            if nodes.output is None:
-                context.logits(rows)
-            else:
-                context.rows(rows, [(0, first, count)], rows)
+        mixed = None
+        if nodes.output is None:
+            for count in (_ROWS, 1):
+                context.logits(np.full((count, context.width), 0.1, np.float32))
+        else:
+            mixed = _mixed(context)
         context.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told in one line
         sys.stderr.write(f"{error}\n")
         return _REFUSED
+    if mixed is not None:
+        sys.stderr.write(f"{mixed}\n")
+        return _MIXED
     return _DONE
+
+
+def _mixed(context: Context) -> str | None:
+    """Run two sequences together and each alone in the other's place; say what differs, if any."""
+    draws = np.random.default_rng(0)
+    shape = (_SEQUENCES, _ROWS + 1, context.width)
+    given = (0.1 * draws.standard_normal(shape)).astype(np.float32)
+    together = np.empty_like(given)
+    for first, end in ((0, _ROWS), (_ROWS, _ROWS + 1)):
+        rows = np.ascontiguousarray(given[:, first:end]).reshape(-1, context.width)
+        firsts = [(sequence, first, end - first) for sequence in range(_SEQUENCES)]
+        context.rows(rows, firsts, rows)
+        together[:, first:end] = rows.reshape(_SEQUENCES, end - first, context.width)
+    for sequence in range(_SEQUENCES):
+        for held in range(_SEQUENCES):
+            context.forget(held)
+        alone = given[sequence].copy()
+        place = _SEQUENCES - 1 - sequence
+        for first, end in ((0, _ROWS), (_ROWS, _ROWS + 1)):
+            context.rows(alone[first:end], [(place, first, end - first)], alone[first:end])
+        part = _apart(together[sequence], alone, given[sequence])
+        if part > _MIXED_PART:
+            return (
+                f"rows of a sequence that another one in the call changed by {part:.3f} of what "
+                f"the layers add"
+            )
+    return None
+
+
+def _apart(got: Floats, expected: Floats, given: Floats) -> float:
+    """How far rows are apart in the mean, in parts of what was added to what was given."""
+    if not np.isfinite(expected).all():
+        # Such a file is no use, but whoever is given its rows will see that.
+        return 0.0
+    if not np.isfinite(got).all():
+        return math.inf
+    added = np.abs(expected.astype(np.float64) - given).mean()
+    apart = np.abs(got.astype(np.float64) - expected).mean()
+    return float(apart / added) if added else float(apart > 0)
 
 
 if __name__ == "__main__":
