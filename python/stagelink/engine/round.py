@@ -106,7 +106,7 @@ def check_round(
         settings: The limits.
         refuse: Builds the error of a broken rule.
         check_cut: Called as ``check_cut(stream, position)`` for every continue, the position being
-            one that the stream holds; raises `EngineChecks.gone` where the engine no longer has what it takes.
+            one that the stream holds; raises `EngineChecks.gone` where it can no longer be reached.
 
     Raises:
         EngineError: With the reason code of docs/protocol.md 9 for the rule that is broken.

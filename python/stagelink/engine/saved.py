@@ -79,12 +79,12 @@ class StateEnvelope:
         if identity != self.identity:
             expected = "a state of this engine, model and settings"
             raise self.refuse("state_format", expected, "one of others")
-        if position > self.context:
-            raise self.refuse("context_overrun", f"at most {self.context} positions", position)
         body = memoryview(state)[_HEADER.size :]
         self.check_size(body, size)
         if zlib.crc32(body, zlib.crc32(state[:_CHECKED])) != checksum:
             raise self.refuse("state_damaged", f"checksum {checksum:#010x}", "another one")
+        if position > self.context:
+            raise self.refuse("context_overrun", f"at most {self.context} positions", position)
         return position, body
 
     def check_size(self, body: memoryview, expected: int) -> None:

@@ -122,6 +122,8 @@ class EngineDescription:
         weight_bytes: Bytes that the own tensors take as held; known from the checkpoint's table.
         libraries: What computes beneath the engine and may change bits, with versions:
             ``"torch 2.13.0+cpu, MKL 2024.2"``.
+        keeps: Whether ``keep`` is done; where it is not, it raises ``unsupported_op``.
+        saves: Whether ``save`` and ``restore`` are done; where not, they raise ``unsupported_op``.
     """
 
     backend: str
@@ -135,6 +137,8 @@ class EngineDescription:
     batch_invariant: bool
     weight_bytes: int
     libraries: str = ""
+    keeps: bool = True
+    saves: bool = True
 
 
 class Drafter(Protocol):

@@ -39,3 +39,10 @@ def test_every_bit_of_a_state_counts() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(EngineError):
             OWN.open(bytes(changed))
+
+
+def test_a_whole_state_of_more_positions_than_the_stage_has_is_refused() -> None:
+    longer = StateEnvelope.of("some", (2, 5), 128, b"weights", b"numbers")
+    with pytest.raises(EngineError) as caught:
+        OWN.open(longer.close(65, b"state"))
+    assert caught.value.reason == "context_overrun"

@@ -36,18 +36,16 @@ def test_a_state_holds_its_positions_and_little_else(saved: tuple[StageEngine, b
     assert values * 4 < len(saved[1]) < values * 4 + 100
 
 
-@pytest.mark.parametrize(
-    ("positions", "reason"), [(0xFFFFFFFF, "context_overrun"), (8, "state_damaged")]
-)
+@pytest.mark.parametrize("positions", [0xFFFFFFFF, 8])
 def test_a_state_that_lies_about_its_size_is_refused(
-    saved: tuple[StageEngine, bytes], positions: int, reason: str
+    saved: tuple[StageEngine, bytes], positions: int
 ) -> None:
     engine, state = saved
     lying = bytearray(state)
     struct.pack_into("<I", lying, POSITIONS_AT, positions)
     with pytest.raises(EngineError) as caught:
         engine.restore(2, bytes(lying))
-    assert caught.value.reason == reason
+    assert caught.value.reason == "state_damaged"
 
 
 @pytest.mark.parametrize("other", ["other numbers", "other weights"])

@@ -53,7 +53,7 @@ class Stages:
         multiplies.
         """
         self.model = model
-        self._engine = engine
+        self.engine = engine
         self._made: list[StageEngine] = []
         self.settings = settings
         opened = self.checkpoint()
@@ -81,7 +81,7 @@ class Stages:
         checkpoint = self.checkpoint(cache=cache)
         settings = dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
         family = read_family(checkpoint.config, tensors=checkpoint.tensors)
-        engine = self._engine(checkpoint, family, first, end, lead=lead, settings=settings)
+        engine = self.engine(checkpoint, family, first, end, lead=lead, settings=settings)
         self._made.append(engine)
         return engine, checkpoint
 
@@ -131,14 +131,24 @@ class Stages:
             engine.close()
 
 
-def call_or_skip(action: Callable[[], T]) -> T:
-    """Do what an engine may refuse for good; skip the test then."""
-    try:
+def keep(engine: StageEngine, stream: int, position: int) -> None:
+    """Cut a stream back; skip the test where the engine's description says that it does not."""
+    _do(engine.describe().keeps, "keep", lambda: engine.keep(stream, position))
+
+
+def save(engine: StageEngine, stream: int) -> bytes:
+    """Save a stream; skip the test where the engine's description says that it does not."""
+    return _do(engine.describe().saves, "save", lambda: engine.save(stream))
+
+
+def _do(is_done: bool, name: str, action: Callable[[], T]) -> T:
+    """Do what is done; what is not must be refused by its code, and the test is skipped."""
+    if is_done:
         return action()
-    except EngineError as error:
-        if error.reason == "unsupported_op":
-            pytest.skip(str(error))
-        raise
+    with pytest.raises(EngineError) as caught:
+        action()
+    assert caught.value.reason == "unsupported_op"
+    pytest.skip(f"the engine does no {name}")
 
 
 def assert_same_bits(got: Sequence[Outcome], expected: Sequence[Outcome]) -> None:

@@ -15,7 +15,7 @@ from stagelink_transformers.boundary import Boundary
 from stagelink_transformers.device import choose_device, choose_dtype, device_name, libraries
 from stagelink_transformers.model import LayerRange
 from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
-from stagelink_transformers.state import encode_state, parse_state, state_envelope
+from stagelink_transformers.state import can_be_saved, encode_state, parse_state, state_envelope
 from stagelink_transformers.streams import Stream
 from stagelink_transformers.weights import fill, kept_dtypes
 
@@ -62,6 +62,7 @@ class TransformersEngine:
         self._weight_bytes = self._model.parameter_bytes(kept_dtypes(self._model))
         self._boundary = Boundary(family.width, settings.dtype, self._dtype, self._device)
         self._streams: dict[int, Stream] = {}
+        self._saves = can_be_saved(self._model.make_cache(settings.rows_max))
         self._loaded = False
         self._broken = False
 
@@ -80,6 +81,7 @@ class TransformersEngine:
             batch_invariant=False,
             weight_bytes=self._weight_bytes,
             libraries=libraries(),
+            saves=self._saves,
         )
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -180,12 +182,14 @@ class TransformersEngine:
         """Return the stream's state of the own layers (state.py has the format)."""
         self._check_ready()
         state = self._open_stream(stream)
+        self._check_saves()
         return encode_state(self._state_format(), state.cache, state.position)
 
     @torch.inference_mode()
     def restore(self, stream: int, state: bytes) -> None:
         """Open ``stream`` with a state that ``save`` of an equal stage made."""
         self._check_ready()
+        self._check_saves()
         CHECKS.place(stream, self._streams, self._free(), self._settings)
         sample = self._new_stream()
         sample.run(self._boundary.zeros(1))
@@ -255,6 +259,12 @@ class TransformersEngine:
         """Refuse an engine that is not loaded, closed or broken."""
         if not self._loaded or self._broken:
             raise refuse("engine_state", "a loaded engine", "one not loaded, closed or broken off")
+
+    def _check_saves(self) -> None:
+        """Refuse to save or restore what has no format: ``unsupported_op``."""
+        if not self._saves:
+            got = f"another of {self._family.model_type}; run the prompt again"
+            raise refuse("unsupported_op", "a cache of kinds that can be saved", got)
 
     def _check_lead(self) -> None:
         """Refuse to embed or to make logits on a follower."""

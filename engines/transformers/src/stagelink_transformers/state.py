@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
-from stagelink.engine import EngineError, StateEnvelope
+from stagelink.engine import StateEnvelope
 from stagelink_transformers.kept import KeptWindow
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Family
 
+_KINDS = (KeptWindow, DynamicLayer, LinearAttentionLayer)
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -31,12 +32,13 @@ def state_envelope(
     return StateEnvelope.of("transformers", span, context, content, facts)
 
 
-def encode_state(form: StateEnvelope, cache: DynamicCache, position: int) -> bytes:
-    """Return a stream's state.
+def can_be_saved(cache: DynamicCache) -> bool:
+    """Say whether every layer of a cache is of a kind that has a format here."""
+    return all(type(layer) in _KINDS for layer in cache.layers)
 
-    Raises:
-        EngineError: ``unsupported_op`` for a kind of cache layer that has no format here.
-    """
+
+def encode_state(form: StateEnvelope, cache: DynamicCache, position: int) -> bytes:
+    """Return a stream's state; its layers are of kinds that ``can_be_saved``."""
     parts = [_bits(one) for layer in cache.layers for one in _tensors(layer)] if position else []
     body = b"".join(parts)
     return form.close(position, body)
@@ -78,14 +80,8 @@ def _tensors(layer: Any) -> list[torch.Tensor]:
         return list(layer.needed())
     if kind is DynamicLayer:
         return [layer.keys, layer.values]
-    if kind is LinearAttentionLayer:
-        held = [*layer.conv_states.values(), *layer.recurrent_states.values()]
-        return [one for one in held if one is not None]
-    raise EngineError(
-        f"transformers engine: expected a cache layer that can be saved, got a "
-        f"{type(layer).__name__}; run the prompt again instead of restoring",
-        reason="unsupported_op",
-    )
+    held = [*layer.conv_states.values(), *layer.recurrent_states.values()]
+    return [one for one in held if one is not None]
 
 
 def _forms(layer: Any, position: int) -> list[tuple[tuple[int, ...], torch.dtype]]:

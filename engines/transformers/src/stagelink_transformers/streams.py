@@ -61,7 +61,10 @@ class Stream:
         """Make an empty stream."""
         self._model = model
         self._slack = slack
-        self._begin()
+        self.cache: DynamicCache = model.make_cache(slack)
+        self.position = 0
+        self._calls: list[_Call] = []
+        self._copies = [self._copy()]
 
     @classmethod
     def restored(cls, model: LayerRange, slack: int, cache: DynamicCache, position: int) -> Stream:
@@ -106,10 +109,10 @@ class Stream:
         self.position = position
 
     def _begin(self) -> None:
-        """Hold nothing."""
-        self.cache: DynamicCache = self._model.make_cache(self._slack)
+        """Hold nothing again."""
+        self.cache = self._model.make_cache(self._slack)
         self.position = 0
-        self._calls: list[_Call] = []
+        self._calls = []
         self._copies = [self._copy()]
 
     def _go_back(self, position: int) -> None:

@@ -5,16 +5,20 @@ They hold for every kind of layer: keys and values, windows, latents, convolutio
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import pytest
 
-from stagelink_conformance.scripts import chunked
-from stagelink_conformance.stages import assert_same_bits, call_or_skip
+from stagelink.engine import CONTINUE, EngineError
+from stagelink_conformance.bystanders import assert_plan_refused
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_conformance.plans import Entry, RoundPlan
+from stagelink_conformance.scripts import chunked, step
+from stagelink_conformance.stages import assert_same_bits, keep, save
 
 if TYPE_CHECKING:
-    from stagelink_conformance.pipeline import Outcome, Pipeline
+    from stagelink.engine import StageEngine
+    from stagelink_conformance.pipeline import Outcome
     from stagelink_conformance.stages import Stages
 
 VERIFY = 8
@@ -40,11 +44,11 @@ def _verify(stages: Stages, pipeline: Pipeline, rows: int, count: int = VERIFY) 
 
 def _keep(pipeline: Pipeline, position: int) -> None:
     for engine in pipeline.engines:
-        call_or_skip(functools.partial(engine.keep, 1, position))
+        keep(engine, 1, position)
 
 
 def _saved(pipeline: Pipeline) -> list[bytes]:
-    return [call_or_skip(functools.partial(engine.save, 1)) for engine in pipeline.engines]
+    return [save(engine, 1) for engine in pipeline.engines]
 
 
 def _after(stages: Stages, pipeline: Pipeline, at: int, stream: int = 1) -> list[Outcome]:
@@ -77,6 +81,41 @@ def test_a_verify_that_is_kept_in_part_goes_on_as_a_run_that_stopped(
     got, expected = _after(stages, pipeline, rows + kept), _after(stages, plain, rows + kept)
     for one, other in zip(got, expected, strict=True):
         stages.assert_close(one, other)
+
+
+def test_a_stream_goes_back_as_far_as_is_kept_and_is_told_where_nothing_is(
+    stages: Stages,
+) -> None:
+    engine = stages.load(0, stages.family.layers, lead=True)
+    pipeline, rows = Pipeline([engine]), 90
+    # Longer than what recurrent layers keep; the verify before the end can always be taken back.
+    pipeline.play(chunked(1, stages.ids(35, rows), 30))
+    _verify(stages, pipeline, rows)
+    last = rows + VERIFY
+    for position in (last, rows + 1, rows):
+        keep(engine, 1, position)
+    for position in (rows // 2, 1):
+        before = save(engine, 1)
+        if _is_gone(engine, position):
+            late = RoundPlan.of(Entry(1, CONTINUE, position, 1))
+            assert_plan_refused(stages, pipeline, late, "history_gone")
+            assert save(engine, 1) == before
+    keep(engine, 1, 0)
+    ids = stages.ids(36, 20)
+    again = [step(Entry(1, CONTINUE, 0, 20), ids=ids), *chunked(1, ids[:2], 1, at=20)]
+    fresh = chunked(1, ids, 20) + chunked(1, ids[:2], 1, at=20)
+    assert_same_bits(pipeline.play(again), stages.whole().play(fresh))
+
+
+def _is_gone(engine: StageEngine, position: int) -> bool:
+    """Cut stream 1 back; say whether that was refused, which only one code may do."""
+    try:
+        keep(engine, 1, position)
+    except EngineError as error:
+        if error.reason != "history_gone":
+            raise
+        return True
+    return False
 
 
 def test_a_stream_is_cut_back_again_and_again(stages: Stages) -> None:
