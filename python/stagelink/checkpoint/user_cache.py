@@ -44,8 +44,10 @@ def cache_root() -> Path:
         raise ConfigError(message, reason="cache_folder") from None
 
 
-def private_folder(name: str) -> Path:
+def private_folder(name: str, *, needed: bool = False) -> Path:
     """Return a folder below the cache root that only this user can write; make it if absent.
+
+    ``needed`` says that ``--no-cache`` does not do without it.
 
     Raises:
         ConfigError: ``cache_folder`` when it cannot be made or others can write to it.
@@ -57,7 +59,7 @@ def private_folder(name: str) -> Path:
     except OSError as error:
         message = (
             f"{folder}: expected a cache folder that can be made, got {error.strerror}; "
-            "set STAGELINK_CACHE to a folder of yours, or use --no-cache"
+            f"set STAGELINK_CACHE to a folder of yours{'' if needed else ', or use --no-cache'}"
         )
         raise ConfigError(message, reason="cache_folder") from None
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:

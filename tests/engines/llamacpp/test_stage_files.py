@@ -6,6 +6,7 @@ That llama.cpp computes the same with them is shown elsewhere.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.engines.llamacpp.tiny_gguf import make_gguf
 
 from stagelink.checkpoint.gguf_source import read_source
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import CheckpointError, EngineSettings, read_family
+from stagelink.engine import CheckpointError, ConfigError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
 from stagelink_llamacpp import LlamaCppEngine, stage_file
@@ -126,6 +127,33 @@ def test_who_waits_for_anothers_slice_says_that_it_lives_and_at_last_gives_up(
     assert len(told) > 1
     with stage_file._locked(lock, told.append):
         pass
+
+
+def test_a_cache_folder_that_cannot_be_written_is_an_error_by_name(
+    tmp_path: Path, cache: Path
+) -> None:
+    engine, checkpoint = _stage(make_gguf(tmp_path, "llama"))
+    # What the user may write cannot be taken from root, but a folder in a file's place can.
+    name = f"{checkpoint.content_digest().hex()}-0-{LAYERS}-{stage_file.VERSION}.gguf.lock"
+    (cache / name).mkdir(parents=True, mode=0o700)
+    cache.chmod(0o700)
+    with pytest.raises(ConfigError) as caught:
+        engine.load()
+    assert caught.value.reason == "cache_folder"
+    assert "--no-cache" not in str(caught.value)
+
+
+def test_stages_that_slice_the_same_range_at_once_make_one_file(
+    tmp_path: Path, cache: Path
+) -> None:
+    path = make_gguf(tmp_path, "llama")
+    engines = [_stage(path, 2, 5)[0] for _ in range(4)]
+    with ThreadPoolExecutor(len(engines)) as pool:
+        list(pool.map(LlamaCppEngine.load, engines))
+    for engine in engines:
+        engine.close()
+    assert len(list(cache.glob("*.gguf"))) == 1
+    assert not list(cache.glob("*.tmp-*"))
 
 
 def test_a_source_that_changes_while_it_is_sliced_is_refused(tmp_path: Path) -> None:

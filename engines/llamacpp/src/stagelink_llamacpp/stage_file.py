@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stagelink.engine import CheckpointError, locked, private_folder
+from stagelink.engine import CheckpointError, ConfigError, locked, private_folder
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
 
 if TYPE_CHECKING:
@@ -132,18 +132,34 @@ def cached(
         CheckpointError: ``disk_room``, ``lock_deadline`` where another process does not finish, or
             what reading the source raises.
     """
-    folder = private_folder("slices")
-    path = folder / f"{key}-{VERSION}.gguf"
+    path = private_folder("slices", needed=True) / f"{key}-{VERSION}.gguf"
     if not is_whole(stage, path):
-        with _locked(folder / f"{path.name}.lock", progress):
-            # Who holds the lock is the only one that writes for this key: others are dead.
-            for stale in folder.glob(f"{path.name}.tmp-*"):
-                stale.unlink(missing_ok=True)
-            if not is_whole(stage, path):
-                _write(stage, source, path, progress)
+        try:
+            if _made(stage, source, path, progress):
                 return path
+        except OSError as error:
+            got = error.strerror or str(error)
+            raise ConfigError(
+                f"{path.parent}: expected a cache folder that can be written, got {got}; set "
+                "STAGELINK_CACHE to a folder of yours",
+                reason="cache_folder",
+            ) from None
     source.note_read(stage.source_bytes)
     return path
+
+
+def _made(
+    stage: StageFile, source: GgufSource, path: Path, progress: Callable[[int], None] | None
+) -> bool:
+    """Write the file unless another process has done so meanwhile; say whether it was written."""
+    with _locked(path.with_name(f"{path.name}.lock"), progress):
+        # Who holds the lock is the only one that writes for this key: others are dead.
+        for stale in path.parent.glob(f"{path.name}.tmp-*"):
+            stale.unlink(missing_ok=True)
+        if is_whole(stage, path):
+            return False
+        _write(stage, source, path, progress)
+        return True
 
 
 @contextlib.contextmanager
