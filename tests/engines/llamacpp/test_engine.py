@@ -60,7 +60,7 @@ def test_weights_are_counted_as_they_are_stored(tmp_path: Path) -> None:
     ("settings", "reason"),
     [
         ({"dtype": "float16"}, "engine_dtype"),
-        ({"kv_dtype": "float8"}, "engine_kv_dtype"),
+        ({"kv_dtype": "float8"}, "engine_dtype"),
         ({"batch_invariant": True}, "engine_invariance"),
         ({"streams_max": 100_000}, "engine_limit"),
         ({"context": 1 << 20}, "engine_limit"),

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="the transformers engine is not installed here")
 
+from stagelink_conformance.promises.test_hostile import *  # noqa: F403
 from stagelink_conformance.promises.test_loading import *  # noqa: F403
 from stagelink_conformance.promises.test_refusals import *  # noqa: F403
 from stagelink_conformance.promises.test_streams import *  # noqa: F403

@@ -44,7 +44,7 @@ def read_setup(library: Library, family: Family, settings: EngineSettings) -> Se
     """Return what the settings ask.
 
     Raises:
-        ConfigError: ``engine_dtype``, ``engine_kv_dtype``, ``engine_limit``, ``engine_threads``,
+        ConfigError: ``engine_dtype``, ``engine_limit``, ``engine_threads``,
             ``engine_device`` or ``engine_invariance``.
     """
     if settings.dtype != _DTYPE:
@@ -52,7 +52,7 @@ def read_setup(library: Library, family: Family, settings: EngineSettings) -> Se
     kv = _KV_DEFAULT if settings.kv_dtype == "auto" else settings.kv_dtype
     if kv not in KV_TYPES:
         wanted = f"KV dtype auto, {' or '.join(KV_TYPES)}"
-        raise _refuse("engine_kv_dtype", wanted, settings.kv_dtype, "use auto")
+        raise _refuse("engine_dtype", wanted, settings.kv_dtype, "use auto")
     if settings.batch_invariant:
         advice = "use the numpy or the torch engine, or leave it off"
         raise _refuse("engine_invariance", "batch_invariant off", True, advice)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stagelink.engine import CheckpointError, ConfigError, StageEngine
+from stagelink.engine import ConfigError, StageEngine
 from stagelink_conformance.bystanders import assert_refused
 from stagelink_conformance.pipeline import Pipeline, row_bytes
 from stagelink_conformance.scripts import chunked
@@ -47,15 +47,32 @@ def test_making_a_stage_reads_no_tensor(stages: Stages) -> None:
     assert checkpoint.bytes_read == 0
 
 
-def test_a_dtype_that_is_not_done_is_refused_before_reading(stages: Stages) -> None:
-    with pytest.raises((ConfigError, CheckpointError)):
-        stages.make(0, 1, lead=True, dtype="float7")
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("dtype", "float7", "engine_dtype"),
+        ("kv_dtype", "float7", "engine_dtype"),
+        ("device", "abacus", "engine_device"),
+        ("context", 0, "engine_limit"),
+        ("context", 1 << 40, "engine_limit"),
+        ("streams_max", 0, "engine_limit"),
+        ("rows_max", -1, "engine_limit"),
+        ("chunk_rows", 0, "engine_limit"),
+    ],
+)
+def test_a_setting_that_is_not_done_is_refused_by_name_before_reading(
+    stages: Stages, setting: str, value: object, reason: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stages.make(0, 1, lead=True, **{setting: value})
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(("first", "end"), [(1, 1), (2, 1), (-1, 1), (0, 10_000)])
 def test_a_range_outside_the_model_is_refused(stages: Stages, first: int, end: int) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         stages.make(first, end, lead=False)
+    assert caught.value.reason == "engine_range"
 
 
 def test_a_stage_reads_its_own_tensors_and_no_others(stages: Stages) -> None:
