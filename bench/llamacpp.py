@@ -5,6 +5,7 @@ splitting costs against the whole model. No assertions; hosts and their wires ne
 
     python bench/llamacpp.py                     SmolLM2, loopback, 1 Gbit/s, 1 ms each way
     python bench/llamacpp.py --wires loopback --repeats 9 --model FILE.gguf
+    python bench/llamacpp.py --one-core          all processes on one core, none of which waits cold
     python bench/llamacpp.py --json results.jsonl --svg chart.svg
     python bench/llamacpp.py --smoke             seconds: that everything still runs
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -23,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import machine
 from llamacpp_chart import draw
-from llamacpp_contenders import ContenderError, Setup, ring, rpc, whole
-from llamacpp_report import lines_of, table, verdicts
+from llamacpp_contenders import ContenderError, Fresh, Setup, ring, rpc, whole
+from llamacpp_report import OURS, RPC, SPINNING, WHOLE, lines_of, table, verdicts
 from llamacpp_tasks import Task
 from llamacpp_wires import WIRES, why_not, wire
 
@@ -40,17 +42,21 @@ SMOKE_SHAPES = ((1, 32, 4), (4, 16, 4))
 DECODE_AT = 64
 
 
-def measure(setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, ...]]) -> Samples:
+def measure(
+    setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, ...]], *, spinning: bool
+) -> Samples:
     """Every contender on one wire, the order turned round each time."""
     samples: Samples = {}
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(wire(name, 3))
-        contenders: dict[str, Contender] = {
-            "whole": stack.enter_context(whole(setup)),
-            "ring of 2": stack.enter_context(ring(setup, place, 2)),
+        contenders: dict[str, Contender | Fresh] = {
+            WHOLE: stack.enter_context(whole(setup)),
+            OURS: stack.enter_context(ring(setup, place, 2)),
             "ring of 3": stack.enter_context(ring(setup, place, 3)),
-            "RPC": stack.enter_context(rpc(setup, place)),
+            RPC: stack.enter_context(rpc(setup, place)),
         }
+        if spinning:
+            contenders[SPINNING] = Fresh(dataclasses.replace(setup, wait="spin"), place, 2)
         for repeat in range(repeats):
             order = list(contenders.items())[:: -1 if repeat % 2 else 1]
             for streams, rows, steps in shapes:
@@ -78,6 +84,10 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every wire that this machine has; a line a result."""
     shapes = SMOKE_SHAPES if arguments.smoke else SHAPES
     lines: list[dict[str, Any]] = []
+    # Two stages that spin need two cores, and two hosts' worth of nothing else.
+    spinning = not arguments.one_core and len(_cores()) > 1
+    if arguments.one_core:
+        os.sched_setaffinity(0, _cores()[:1])
     with tempfile.TemporaryDirectory() as folder:
         setup = Setup(arguments.model, _layers(arguments.model), arguments.threads, Path(folder))
         for name in arguments.wires:
@@ -85,9 +95,15 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             if reason is not None:
                 lines.append({"bench": "llamacpp", "wire": name, "skipped": reason})
                 continue
-            samples = measure(setup, name, arguments.repeats, shapes)
-            lines += lines_of(name, samples, shapes, arguments.threads)
+            samples = measure(setup, name, arguments.repeats, shapes, spinning=spinning)
+            told = lines_of(name, samples, shapes, arguments.threads)
+            lines += [one | {"one_core": arguments.one_core} for one in told]
     return lines
+
+
+def _cores() -> list[int]:
+    """Processors that this process may use; none are known where they cannot be chosen."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _layers(model: str) -> int:
@@ -109,6 +125,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", default=_smollm2(), help="a GGUF file (default: SmolLM2)")
     parser.add_argument("--repeats", type=int, default=5, help="interleaved runs (default 5)")
     parser.add_argument("--threads", type=int, default=1, help="of every process (default 1)")
+    parser.add_argument("--one-core", action="store_true", help="all processes on one core (Linux)")
     parser.add_argument("--wires", default=",".join(WIRES), help=f"of {', '.join(WIRES)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the results here")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart here")
@@ -117,6 +134,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     arguments.wires = [name.strip() for name in arguments.wires.split(",")]
     if unknown := [name for name in arguments.wires if name not in WIRES]:
         parser.error(f"expected some of {', '.join(WIRES)}, got {unknown[0]!r}")
+    if arguments.one_core and not _cores():
+        parser.error("--one-core: this system does not let a program choose its cores")
     if arguments.smoke:
         arguments.wires, arguments.repeats = [WIRES[0]], 1
     return arguments

@@ -111,12 +111,13 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What all contenders of a run share: the file, its layers, threads of each, a folder."""
+    """What all share: the file, its layers, threads of each, a folder, how the ring waits."""
 
     model: str
     layers: int
     threads: int
     folder: Path
+    wait: str = "adaptive"
 
 
 @contextlib.contextmanager
@@ -155,7 +156,7 @@ def ring(setup: Setup, place: Loopback | Between, world: int) -> Iterator[Conten
     os.write(descriptor, secrets.token_bytes(32))
     os.close(descriptor)
     threads = f"{setup.threads}"
-    words = [setup.model, layers, place.listen(0), str(key), threads]
+    words = [setup.model, layers, place.listen(0), str(key), threads, setup.wait]
     lead = [*place.within(0), sys.executable, str(HERE / "llamacpp_lead.py"), *words]
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(_running(lead, setup, f"ring {world}"))
@@ -166,13 +167,28 @@ def ring(setup: Setup, place: Loopback | Between, world: int) -> Iterator[Conten
                 "--rank", f"{rank}", "--world", f"{world}", "--layers", layers, "--lead", address,
                 "--listen", place.listen(rank), "--key-file", str(key), "--engine", "llamacpp",
                 "--context", f"{CONTEXT}", "--streams-max", f"{STREAMS}", "--threads", threads,
-                "--quiet",
+                "--wait", setup.wait, "--quiet",
             ]  # fmt: skip
             stack.enter_context(_running(command, setup, f"follower {rank}"))
         one.ready()
         yield one
         # Rank 0's bye lets the followers end in order.
         one.end()
+
+
+@dataclasses.dataclass(frozen=True)
+class Fresh:
+    """A ring that is started for each task: one that spins takes whole cores while it idles."""
+
+    setup: Setup
+    place: Loopback | Between
+    world: int
+
+    def ask(self, task: Task) -> dict[str, float]:
+        """Start it, warm it up, ask, and end it."""
+        with ring(self.setup, self.place, self.world) as one:
+            one.ask(dataclasses.replace(task, rows=min(task.rows, 64), steps=min(task.steps, 4)))
+            return one.ask(task)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 It measures with the loop that `stagelink generate` runs, and draws greedily as the others do.
 
-    llamacpp_lead.py MODEL LAYERS LISTEN KEY_FILE THREADS
+    llamacpp_lead.py MODEL LAYERS LISTEN KEY_FILE THREADS WAIT
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(lead: Lead, task: Task) -> dict[str, float]:
 
 def main() -> None:
     """Join, load, then serve tasks."""
-    model, layers, listen, key_file, threads = sys.argv[1:]
+    model, layers, listen, key_file, threads, wait = sys.argv[1:]
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = "1"
     from stagelink.config import LinkConfig, ModelConfig  # noqa: PLC0415
@@ -76,7 +76,7 @@ def main() -> None:
             print(address, file=sys.stderr, flush=True)
 
     stage = prepare(config, 0)
-    link = LinkConfig(rank=0, listen=listen, lead=None, key_file=key_file)
+    link = LinkConfig(rank=0, listen=listen, lead=None, key_file=key_file, wait=wait)
     with run_lead(stage, link, Said(), decode=lambda _: "") as running:
         serve(lambda task: measure(running.lead, task))
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WHOLE, RPC, OURS = "whole", "RPC", "ring of 2"
+WHOLE, RPC, OURS, SPINNING = "whole", "RPC", "ring of 2", "ring of 2, spin"
 # Tokens a second of one run: of its median, and of its least disturbed part.
 Rates = tuple[float, float]
 Samples = dict[tuple[str, int, str], list[Rates]]
-_MEASURES = (("two stages", "ratio"), ("least disturbed they", "ratio_best"))
+_MEASURES = (("lose", "ratio"), ("least disturbed", "ratio_best"))
 HEAD = (
     "wire",
     "streams",
@@ -85,9 +85,9 @@ def verdicts(lines: Sequence[dict[str, Any]]) -> list[str]:
     said = []
     for (wire, kind, streams, contender), own in found.items():
         other = found.get((wire, kind, streams, RPC))
-        if contender == OURS and other is not None:
+        if contender in {OURS, SPINNING} and other is not None:
             told = [_verdict(word, own[key], other[key]) for word, key in _MEASURES]
-            said.append(f"{wire}, {kind}, streams {streams}: {'; '.join(told)}")
+            said.append(f"{wire}, {kind}, streams {streams}, {contender}: {'; '.join(told)}")
     return said
 
 
@@ -97,7 +97,7 @@ def _verdict(word: str, own: float, other: float) -> str:
         fits = "RPC loses nothing"
     else:
         fits = f"{ours / theirs:.2f} of RPC's" + (" (above half)" if ours >= theirs / 2 else "")
-    return f"{word} lose {ours:.1%}, RPC {theirs:.1%}: {fits}"
+    return f"{word} {ours:.1%}, RPC {theirs:.1%}: {fits}"
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -31,8 +31,19 @@ def test_a_ratio_is_the_median_of_the_repeats_own_ratios() -> None:
 
 def test_the_verdict_is_our_loss_over_the_rpc_backends() -> None:
     (line,) = llamacpp_report.verdicts(_lines())
-    assert "two stages lose 3.0%, RPC 15.0%: 0.20 of RPC's" in line
+    assert "ring of 2: lose 3.0%, RPC 15.0%: 0.20 of RPC's" in line
     assert "above half" not in line
+
+
+def test_a_ring_that_spins_has_a_verdict_of_its_own() -> None:
+    samples = {
+        (name, 1, "decode"): [(rate, rate)]
+        for name, rate in (("whole", 100.0), ("ring of 2", 90.0), ("ring of 2, spin", 99.0))
+    } | {("RPC", 1, "decode"): [(80.0, 80.0)]}
+    lines = llamacpp_report.lines_of("1 Gbit/s", samples, SHAPES, 1)
+    slept, spun = llamacpp_report.verdicts(lines)
+    assert "ring of 2: lose 10.0%" in slept
+    assert "ring of 2, spin: lose 1.0%" in spun
 
 
 def test_a_loss_above_half_of_the_rpc_backends_is_said() -> None:
