@@ -146,3 +146,14 @@ def test_rows_that_are_no_numbers_are_gone_when_they_are_cut_off(made: Make) -> 
     _run_no_numbers(follower, Entry(1, CONTINUE, PROMPT, 6))
     follower.keep(1, PROMPT)
     assert_same_bits(_go_on(pipeline, PROMPT), _go_on(plain, PROMPT))
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1"])
+def test_a_round_that_only_closes_a_stream_runs_on_a_table_of_every_type(
+    kind: str, tmp_path: Path, split: Callable[..., Pipeline]
+) -> None:
+    pipeline = split(make_gguf(tmp_path, "llama", kind=kind), LAYERS, (4,))
+    pipeline.play([*chunked(1, _IDS[:6], 6), step(Entry(1, CLOSE), ids=[])])
+    with pytest.raises(EngineError) as caught:
+        _go_on(pipeline, 6)
+    assert caught.value.reason == "unknown_stream"
