@@ -265,7 +265,9 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
         )
     if settings.kv_dtype not in ("auto", _DTYPE):
         expected = f"kv_dtype auto or {_DTYPE}"
-        raise _CHECKS.refuse_config("engine_dtype", expected, repr(settings.kv_dtype), "use auto")
+        raise _CHECKS.refuse_config(
+            "engine_dtype", expected, repr(settings.kv_dtype), "change --kv-dtype"
+        )
     if settings.device not in ("auto", "cpu"):
         raise ConfigError(
             f"numpy engine: expected device auto or cpu, got {settings.device!r}; it computes on "

@@ -54,7 +54,7 @@ def choose_dtype(settings: EngineSettings) -> torch.dtype:
         raise refuse_config("engine_dtype", f"one of {wanted}", got, "change --dtype")
     if settings.kv_dtype not in ("auto", settings.dtype):
         expected = f"a KV of auto or {settings.dtype}"
-        raise refuse_config("engine_dtype", expected, repr(settings.kv_dtype), "use auto")
+        raise refuse_config("engine_dtype", expected, repr(settings.kv_dtype), "change --kv-dtype")
     return DTYPES[settings.dtype]
 
 
