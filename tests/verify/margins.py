@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from stagelink.request.round import Round
+    from stagelink.verify.figures import Closeness
 
 FAULT = "STAGELINK_TEST_FAULT"
 BROKEN = {
@@ -71,13 +72,17 @@ class Bench:
         )
         return Reference(self.checkpoint, engine, settings, lambda *_: None)
 
-    def given(self, one: Reference) -> dict[int, Any]:
-        """Return the rows that come into the stage."""
+    def given(self, one: Reference) -> dict[int, Any] | None:
+        """Return the rows that come into the stage; ``None`` where it is the first."""
+        if self.first == 0:
+            return None
         return one.through([(0, self.first)], self.rounds, [None])[0]
 
-    def made(self, one: Reference, given: dict[int, Any], other: Reference) -> dict[int, Any]:
+    def made(
+        self, one: Reference, given: dict[int, Any] | None, other: Reference
+    ) -> dict[int, Any]:
         """Run the stage on rows that another engine made."""
-        rows = {index: convert_rows(own, other.form, one.form) for index, own in given.items()}
+        rows = None if given is None else converted(given, other, one)
         return one.through([(self.first, self.end)], self.rounds, [rows])[0]
 
     def logits(self, one: Reference) -> list[np.ndarray]:
@@ -86,53 +91,61 @@ class Bench:
             made = loaded.play(self.rounds, None)
             return list(loaded.head(only_returned(self.rounds, made, one.form)).values())
 
+    def head(self, one: Reference, made: dict[int, Any], other: Reference) -> list[np.ndarray]:
+        """Return the logits of another engine's rows, after the layers that are left."""
+        rows = converted(made, other, one)
+        if self.end < self.layers:
+            rows = one.through([(self.end, self.layers)], self.rounds, [rows])[0]
+        with one.range(0, 1) as loaded:
+            return list(loaded.head(only_returned(self.rounds, rows, one.form)).values())
+
+
+def converted(rows: dict[int, Any], of: Reference, to: Reference) -> dict[int, Any]:
+    """Return one engine's rows in the format of another."""
+    return {index: convert_rows(one, of.form, to.form) for index, one in rows.items()}
+
 
 def floats(one: Reference, made: dict[int, Any]) -> list[np.ndarray]:
     """Return a stage's rows as float32, round by round."""
     return [one.form.floats(rows) for rows in made.values() if rows.size]
 
 
-def measure(bench: Bench, reference: Reference, engines: list[str],
-            dtypes: list[str], *, is_broken: bool = True) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield what each engine's stage and each fault in it come to."""
+def measure(
+    bench: Bench, reference: Reference, engine: str, dtype: str, faults: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield what an engine's stage comes to, sound and with each fault that it can have."""
     given = bench.given(reference)
     whole = bench.logits(reference)
-    for engine in engines:
-        for dtype in dtypes:
-            try:
-                own = bench.reference(engine, dtype)
-                came = {i: convert_rows(r, reference.form, own.form) for i, r in given.items()}
-                wanted = floats(reference, bench.made(reference, came, own))
-                found = drift(floats(own, bench.made(own, came, own)), wanted)
-                apart = closeness(bench.logits(own), whole)
-            except StagelinkError as error:
-                yield {"engine": engine, "dtype": dtype, "refused": error.reason}
-                continue
-            yield {
-                "engine": engine, "dtype": dtype, "fault": None, "own": found.relative,
-                "typical": typical(floats(own, bench.made(own, came, own)), wanted),
-                "difference": apart.difference, "kl_mean": apart.kl_mean,
-                "kl_most": apart.kl_most, "top1": apart.top1,
-            }  # fmt: skip
-            for fault in FAULTS if is_broken and engine in BROKEN else ():
-                os.environ[FAULT] = fault
-                try:
-                    broken = bench.reference(BROKEN[engine], dtype)
-                    got = floats(broken, bench.made(broken, came, own))
-                except (AttributeError, LookupError, TypeError, StagelinkError):
-                    # The family has no such part.
-                    continue
-                yield {
-                    "engine": engine, "dtype": dtype, "fault": fault,
-                    "own": drift(got, wanted).relative, "typical": typical(got, wanted),
-                }  # fmt: skip
+    own = bench.reference(engine, dtype)
+    came = None if given is None else converted(given, reference, own)
+    wanted = floats(reference, bench.made(reference, came, own))
+    made = bench.made(own, came, own)
+    ends = closeness(bench.logits(own), whole)
+    yield {"fault": None, **rows_figures(floats(own, made), wanted), **end_figures(ends)}
+    for fault in faults:
+        os.environ[FAULT] = fault
+        try:
+            broken = bench.reference(BROKEN[engine], dtype)
+            made = bench.made(broken, came, own)
+        except (AttributeError, LookupError, TypeError, StagelinkError):
+            # The family has no such part.
+            continue
+        ends = closeness(bench.head(reference, made, own), whole)
+        yield {"fault": fault, **rows_figures(floats(own, made), wanted), **end_figures(ends)}
 
 
-def typical(ours: list[np.ndarray], references: list[np.ndarray]) -> float:
-    """Return the median of the rows' errors, where `drift` has the largest."""
+def rows_figures(ours: list[np.ndarray], references: list[np.ndarray]) -> dict[str, float]:
+    """Return the largest error of a row, as `drift` has it, and what others stay under."""
     own, reference = np.concatenate(ours), np.concatenate(references)
     size = np.maximum(np.median(np.abs(reference), 1), 1e-12)
-    return float(np.median(np.abs(own - reference).mean(1) / size))
+    errors = np.abs(own - reference).mean(1) / size
+    parts = {f"q{part}": float(np.quantile(errors, part / 100)) for part in (50, 75, 90)}
+    return {"own": drift(ours, references).relative, **parts}
+
+
+def end_figures(found: Closeness) -> dict[str, float]:
+    """Return what is compared with a limit end to end."""
+    return {name: getattr(found, name) for name in ("difference", "kl_mean", "kl_most", "top1")}
 
 
 def main() -> None:
@@ -142,26 +155,30 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--dtypes", default="float32,float16,bfloat16")
+    parser.add_argument("--dtype", default="float32", help="of the stages and of the checkpoint")
     parser.add_argument("--engines", default="numpy,torch,mlx,transformers")
     parser.add_argument("--reference", default="transformers")
     parser.add_argument("--reference-dtype", default="float32")
-    parser.add_argument("--sound-only", action="store_true")
+    parser.add_argument("--layers", type=int, nargs=2, help="of the stage; default: a later one")
+    parser.add_argument("--faults", default=",".join(FAULTS))
     arguments = parser.parse_args()
     for name in arguments.names:
-        folder = arguments.folder / name
+        folder = arguments.folder / f"{name}-{arguments.dtype}"
         if name == "smollm2":
-            bench = Bench.of(name, 10, 20)
+            bench = Bench.of(name, *(arguments.layers or (10, 20)))
         else:
             if not folder.exists():
-                make_family(folder, name)
-            bench = Bench.of(folder, 4, 8)
-        held = {"reference": arguments.reference, "reference_dtype": arguments.reference_dtype}
+                make_family(folder, name, arguments.dtype)
+            bench = Bench.of(folder, *(arguments.layers or (4, 8)))
         reference = bench.reference(arguments.reference, arguments.reference_dtype)
-        engines, dtypes = arguments.engines.split(","), arguments.dtypes.split(",")
-        found = measure(bench, reference, engines, dtypes, is_broken=not arguments.sound_only)
-        for one in found:
-            print(json.dumps({"family": name, **held, **one}), flush=True)
+        for engine in arguments.engines.split(","):
+            held = {"family": name, "engine": engine, "dtype": arguments.dtype}
+            faults = tuple(filter(None, arguments.faults.split(","))) if engine in BROKEN else ()
+            try:
+                for one in measure(bench, reference, engine, arguments.dtype, faults):
+                    print(json.dumps({**held, **one}), flush=True)
+            except StagelinkError as error:
+                print(json.dumps({**held, "refused": error.reason}), flush=True)
 
 
 if __name__ == "__main__":

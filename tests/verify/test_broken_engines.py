@@ -123,7 +123,9 @@ def test_a_fault_that_only_some_families_can_have_is_named(
 
 def test_the_threshold_decides_whether_a_fault_fails(lab: Lab) -> None:
     flags = ["--engines", f"numpy,{BROKEN_TORCH},mlx", *CLOSE]
-    wide = [f"--limit={name}=9" for name in ("relative", "difference", "kl_mean", "kl_most")]
+    wide = [
+        f"--limit={name}=9" for name in ("relative", "usual", "difference", "kl_mean", "kl_most")
+    ]
     found = receipt(verify(lab, *flags, *wide, "--limit=top1=0", fault="attention_scale"), 0)
     assert (found["verdict"], found["first_boundary_off"]) == ("pass", None)
     assert found["limits"]["relative"] == 9.0

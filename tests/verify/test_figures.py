@@ -71,6 +71,17 @@ def test_a_huge_value_does_not_hide_an_error_in_the_others() -> None:
     assert drift([ours], [reference]).relative == pytest.approx(0.0099, rel=1e-2)
 
 
+def test_nine_rows_of_ten_stay_under_the_usual_error() -> None:
+    reference = np.ones((20, 3), np.float32)
+    ours = reference + np.arange(20, dtype=np.float32)[:, None]
+    found = drift([ours[:7], ours[7:]], [reference[:7], reference[7:]])
+    assert (found.usual, found.relative) == (17.0, 19.0)
+    assert drift([], []).usual == 0.0
+    # Nothing but numbers may count as usual.
+    ours[:3] = np.nan
+    assert drift([ours], [reference]).usual == math.inf
+
+
 def test_shapes_that_do_not_fit_are_a_fault_of_the_caller() -> None:
     with pytest.raises(AssertionError):
         closeness([HALF], [HALF[:1]])

@@ -12,7 +12,7 @@ from tests.verify.recorded import logits_of, recording_of
 from stagelink.verify import measure
 from stagelink.verify.evidence import Boundary, Evidence, Split
 from stagelink.verify.figures import Disagreement, closeness, drift
-from stagelink.verify.judge import is_good, judge
+from stagelink.verify.judge import is_good, is_off, judge
 from stagelink.verify.limits import limits_for
 from stagelink.verify.receipt import make_receipt
 from stagelink.verify.scenario import CHECKS, Wanted
@@ -66,7 +66,8 @@ def test_the_first_boundary_that_is_off_by_itself_is_named() -> None:
     evidence = _evidence(0.1, own_off=0.0)
     finding = _finding(evidence, "close")
     assert finding.passed is False
-    assert finding.faults[0].startswith("boundary 8 (after layer 7, rank 1, torch): relative error")
+    name = "boundary 8 (after layer 7, rank 1, torch)"
+    assert finding.faults[0].startswith(f"{name}: usual relative error")
     receipt = _receipt(evidence)
     assert receipt["first_boundary_off"] == "boundary 8 (after layer 7, rank 1, torch)"
     assert receipt["verdict"] == "fail"
@@ -177,11 +178,40 @@ def test_the_widest_limits_of_a_mixed_ring_hold() -> None:
 
 def test_a_stage_that_quantizes_hides_no_error_of_one_that_does_not() -> None:
     mixed = limits_for(["float32"], ["llamacpp-cpu", "numpy"], ["numpy"])
-    assert mixed.relative_for("numpy") == LIMITS.relative
-    assert mixed.relative_for("llamacpp-cpu") > 0.1
-    assert mixed.relative_for("torch-cuda, llamacpp-cpu") > 0.1
+    assert mixed.for_stage("numpy").relative == LIMITS.relative
+    assert mixed.for_stage("numpy").usual == LIMITS.usual
+    for stage in ("llamacpp-cpu", "torch-cuda, llamacpp-cpu"):
+        assert mixed.for_stage(stage).relative > 0.1
+        assert mixed.for_stage(stage).usual > 0.1
     held = limits_for(["float32"], ["numpy"], ["llamacpp-cpu"])
-    assert held.relative_for("numpy") > 0.1
+    assert held.for_stage("numpy").relative > 0.1
+
+
+def test_a_row_that_another_expert_computed_is_no_fault_and_many_are() -> None:
+    rows = np.tile(ROWS, (10, 1))
+    few, many = rows.copy(), rows.copy()
+    few[:11] *= np.float32(1.3)
+    many[:13] *= np.float32(1.3)
+    routed = limits_for(["bfloat16"], ["torch-cpu"], is_routed=True)
+    found = [drift([one], [rows]) for one in (few, many)]
+    assert found[0].usual == 0.0
+    assert found[0].relative == found[1].relative > 0.2
+    boundaries = [Boundary(0, "torch-cpu", 4, None, one) for one in found]
+    assert [is_off(one, routed) for one in boundaries] == [False, True]
+    # A model without experts has no such row.
+    assert is_off(boundaries[0], limits_for(["bfloat16"], ["torch-cpu"]))
+    evidence = dataclasses.replace(_evidence(), boundaries=[boundaries[1]])
+    fault = judge(evidence, routed, ("close",))[0].faults[0]
+    assert "usual relative error" in fault
+
+
+def test_a_recurrent_model_has_wider_limits_end_to_end_only() -> None:
+    plain, carried = (
+        limits_for(["bfloat16"], ["torch-cpu"], is_recurrent=one) for one in (False, True)
+    )
+    assert carried.kl_mean > plain.kl_mean
+    assert (carried.relative, carried.usual) == (plain.relative, plain.usual)
+    assert limits_for(["float32"], ["numpy"], is_routed=True, is_recurrent=True) == LIMITS
 
 
 def test_what_is_not_finite_is_text_in_a_receipt() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stagelink.verify.page import page
 
-DRIFT = {"rows": 4, "equal": 0, "difference": 0.5, "relative": 0.2}
+DRIFT = {"rows": 4, "equal": 0, "difference": 0.5, "relative": 0.2, "usual": 0.2}
 CLOSE = {
     "positions": 3, "equal": 0, "difference": 0.5, "kl_mean": 0.1, "kl_most": 0.2, "top1": 0.5,
     "disagreements": [], "kl": [0.1, 0.0, "inf"],
@@ -23,7 +23,7 @@ RECEIPT: dict[str, Any] = {
     "reference": {"kind": "whole", "engine": "numpy", "device": "x", "dtype": "float32",
                   "layers_at_once": None},
     "stages": [{"rank": 0, "first": 0, "end": 4, "engine": "numpy", "device": "<x>"}],
-    "limits": {"kl_most": 1e-8, "relative": 1e-4, "difference": "inf"},
+    "limits": {"kl_most": 1e-8, "relative": 1e-4, "usual": 1e-4, "difference": "inf"},
     "checks": [{"check": "close", "passed": False, "text": "a < b", "faults": []},
                {"check": "exact", "passed": None, "text": "not required", "faults": []}],
     "measured": {

@@ -13,11 +13,12 @@ from stagelink.errors import CheckpointError, ConfigError, StagelinkError
 from stagelink.verify import measure
 from stagelink.verify.recording import RowFormat, Script, read_recording
 from stagelink.verify.scenario import AFTER_ROWS, FORCED, GREEDY, Wanted
-from stagelink.verify.stored import read_stored, write_stored
+from stagelink.verify.stored import Made, read_stored, write_stored
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+MADE = Made("numpy", "a processor; a library 1.0", "float32")
 WANTED = Wanted(((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), (7, 7)), greedy_tokens=4)
 
 
@@ -93,9 +94,9 @@ def _reference(wanted: Wanted, **shapes: Any) -> dict[int, np.ndarray]:
 
 def test_a_stored_reference_has_what_was_computed(tmp_path: Path) -> None:
     found, digest = recording_of(WANTED), bytes(range(32))
-    write_stored(tmp_path / "r", digest, found, _reference(WANTED))
+    write_stored(tmp_path / "r", digest, found, _reference(WANTED), MADE)
     read = read_stored(str(tmp_path / "r"), VOCAB)
-    assert read.model == digest
+    assert (read.model, read.made) == (digest, MADE)
     assert [one.tokens for one in read.prompts] == list(WANTED.prompts)
     for stream, kept in zip(found.script.streams(FORCED), read.prompts, strict=True):
         assert (kept.logits == found.logits[found.places(stream)]).all()
@@ -105,7 +106,7 @@ def test_a_stored_reference_has_what_was_computed(tmp_path: Path) -> None:
 
 
 def test_a_reference_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
-    write_stored(tmp_path / "r", bytes(32), recording_of(WANTED), _reference(WANTED))
+    write_stored(tmp_path / "r", bytes(32), recording_of(WANTED), _reference(WANTED), MADE)
     with pytest.raises(ConfigError) as caught:
         read_stored(str(tmp_path / "r"), VOCAB + 1)
     assert caught.value.reason == "reference"
@@ -115,7 +116,7 @@ def test_a_reference_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["forced.1.tokens", "greedy.0.tokens", "greedy.1.prompt"])
 def test_a_stored_token_that_is_none_is_refused(tmp_path: Path, name: str, value: float) -> None:
     path = tmp_path / "r"
-    write_stored(path, bytes(32), recording_of(WANTED), _reference(WANTED))
+    write_stored(path, bytes(32), recording_of(WANTED), _reference(WANTED), MADE)
     data = bytearray(path.read_bytes())
     length = int.from_bytes(data[:8], "little")
     begin = 8 + length + json.loads(data[8 : 8 + length])[name]["data_offsets"][0]
@@ -126,12 +127,35 @@ def test_a_stored_token_that_is_none_is_refused(tmp_path: Path, name: str, value
     assert caught.value.reason == "reference"
 
 
+@pytest.mark.parametrize("name", ["model", "made", "forced.0.logits", "greedy.1.logits"])
+def test_a_bit_that_turned_in_a_stored_reference_is_found(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "r"
+    write_stored(path, bytes(32), recording_of(WANTED), _reference(WANTED), MADE)
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    begin = 8 + length + json.loads(data[8 : 8 + length])[name]["data_offsets"][0]
+    # The lowest bit: a logit that is wrong by nothing that a limit would see.
+    data[begin + 4] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        read_stored(str(path), VOCAB)
+    assert caught.value.reason == "reference"
+
+
+def test_a_stored_reference_of_a_dtype_without_limits_is_refused(tmp_path: Path) -> None:
+    made = Made("numpy", "", "float64")
+    write_stored(tmp_path / "r", bytes(32), recording_of(WANTED), _reference(WANTED), made)
+    with pytest.raises(ConfigError, match="float64") as caught:
+        read_stored(str(tmp_path / "r"), VOCAB)
+    assert caught.value.reason == "reference"
+
+
 def test_a_stored_continuation_is_the_same_for_every_length_of_chunks(tmp_path: Path) -> None:
     read = []
     for chunk_rows in (3, 8):
         path = tmp_path / str(chunk_rows)
         found = recording_of(WANTED, chunk_rows=chunk_rows)
-        write_stored(path, bytes(32), found, _reference(WANTED, chunk_rows=chunk_rows))
+        write_stored(path, bytes(32), found, _reference(WANTED, chunk_rows=chunk_rows), MADE)
         read.append(read_stored(str(path), VOCAB).greedy)
     for one, other in zip(*read, strict=True):
         assert len(one.tokens) == WANTED.greedy_tokens

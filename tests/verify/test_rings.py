@@ -143,3 +143,48 @@ def test_a_wrong_flag_is_refused_before_a_stage_is_started(
     engine = [] if "--engines" in flags else ["--engine", "numpy"]
     node = verify(lab, *engine, *flags)
     assert receipt(node, 2)["error"]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--prompts", "/dev/zero"], "prompts"),
+        (["--prompts", "/"], "prompts"),
+        (["--limit", "top1=1.01"], "limit"),
+        (["--limit", "usual=nan"], "limit"),
+        (["--receipt", "one", "--html", "./one"], "output"),
+        (["--receipt", "one", "--save-reference", "one"], "output"),
+    ],
+)
+def test_what_could_only_fail_or_hang_later_is_refused_at_once(
+    lab: Lab, flags: list[str], reason: str
+) -> None:
+    node = verify(lab, "--engine", "numpy", *flags)
+    assert receipt(node, 2)["error"]["reason"] == reason
+    assert len(node.errors) == 1
+
+
+def test_a_full_disk_takes_neither_the_receipt_nor_the_other_files(
+    lab: Lab, tmp_path: Path
+) -> None:
+    kept, html = tmp_path / "kept", tmp_path / "r.html"
+    flags = ["--save-reference", "/dev/full", "--receipt", "/dev/full", "--html", str(html)]
+    node = verify(lab, "--engine", "numpy", "--checks", "close", *flags[2:])
+    # One object on the output, whatever became of the files.
+    assert receipt(node, 2)["verdict"] == "pass"
+    assert "/dev/full cannot be written" in node.errors[0]
+    assert "passes" in html.read_text(encoding="utf-8")
+    node = verify(lab, "--engine", "numpy", "--checks", "close", *flags[:2], "--receipt", str(kept))
+    assert receipt(node, 2) == json.loads(kept.read_text(encoding="utf-8"))
+
+
+def test_a_stored_reference_says_what_made_it_and_is_held_to_its_dtype(
+    lab: Lab, tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "reference")
+    checks = ["--engine", "numpy", "--checks", "close,greedy"]
+    made = receipt(verify(lab, *checks, "--save-reference", kept), 0)
+    found = receipt(verify(lab, *checks, "--reference", kept), 0)
+    told = {name: made["reference"][name] for name in ("engine", "device", "dtype")}
+    assert found["reference"] == {"kind": "stored", **told, "layers_at_once": None}
+    assert found["limits"] == made["limits"]

@@ -32,12 +32,14 @@ def read_bounded(path: Path, bytes_max: int) -> bytes:
         raise refuse(
             "file_missing", path, expected="a readable file", got=got, advice="check the path"
         ) from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        # Before there is a file object: none can be made of a folder.
+        os.close(descriptor)
+        raise refuse(
+            "file_kind", path, expected="a regular file", got="another kind", advice=_AGAIN
+        )
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise refuse(
-                "file_kind", path, expected="a regular file", got="another kind", advice=_AGAIN
-            )
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:
         got = f"{status.st_size} bytes"

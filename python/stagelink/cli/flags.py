@@ -93,7 +93,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=VALUE",
         default=[],
-        help="set a limit: difference, kl_mean, kl_most, top1 or relative; may be repeated",
+        help="set a limit: difference, kl_mean, kl_most, top1, relative or usual; may be repeated",
     )
     _add_reference(parser)
     by_hand = parser.add_argument_group("ring by hand")
@@ -183,6 +183,11 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
     """`stagelink inspect`."""
     add_model(parser)
     add_stages(parser)
+    parser.add_argument(
+        "--ask-engines",
+        action="store_true",
+        help="ask torch and transformers too, not only tables: imports them, which takes long",
+    )
     parser.add_argument("--no-cache", action="store_true", help=NO_CACHE_HELP)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -12,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from stagelink.cli import settings, verify_facts
-from stagelink.cli.outcome import FAILED, FINE
+from stagelink.cli.outcome import FAILED, FINE, exit_code
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.stages import run_stages
 from stagelink.cli.verify_environment import enter_environments
 from stagelink.cli.verify_outputs import check_outputs, write_outputs
 from stagelink.cli.verify_report import report
 from stagelink.config import Job, Task
+from stagelink.errors import ConfigError
 from stagelink.launch import life
 from stagelink.launch.local import launch_folder
 from stagelink.verify.scenario import STREAMS
@@ -81,10 +82,32 @@ def run(arguments: argparse.Namespace) -> int:
         watch.wipe()
         # First what hours were spent on: a full disk must not take it away.
         print(json.dumps(receipt) if arguments.json else report(receipt), flush=True)
+        return _kept(arguments, receipt, choice, found)
+
+
+def _kept(
+    arguments: argparse.Namespace, receipt: dict[str, Any], choice: ReferenceChoice,
+    found: Recording,
+) -> int:  # fmt: skip
+    """Write the files that were asked for, each whatever becomes of the others."""
+
+    def keep() -> None:
         if arguments.save_reference:
             choice.save(arguments.save_reference, found)
-    write_outputs(arguments, receipt)
-    return FINE if receipt["verdict"] == "pass" else FAILED
+
+    failed: list[ConfigError] = []
+    for write in (keep, lambda: write_outputs(arguments, receipt)):
+        try:
+            write()
+        except ConfigError as error:
+            failed.append(error)
+    if not failed:
+        return FINE if receipt["verdict"] == "pass" else FAILED
+    if not arguments.json:
+        raise failed[0]
+    # The receipt is the one object on the output; the error is for a person.
+    print(f"stagelink: error: {failed[0]}", file=sys.stderr, flush=True)
+    return exit_code(failed[0])
 
 
 def _recording(
@@ -129,7 +152,11 @@ def _compared(
     choice.measure(evidence, found, [stage["engine"] for stage in stages])
     dtypes = [found.form.dtype, *choice.dtypes]
     backends = [stage["engine"] for stage in stages]
-    held = dataclasses.replace(limits_for(dtypes, backends, choice.backends), **limits)
+    held = limits_for(
+        dtypes, backends, choice.backends,
+        is_routed=choice.is_routed, is_recurrent=choice.is_recurrent,
+    )  # fmt: skip
+    held = dataclasses.replace(held, **limits)
     findings = judge(evidence, held, checks)
     facts = verify_facts.facts(arguments, model, choice, result, found)
     return make_receipt(facts, evidence, findings, held)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stagelink.node.reference_choice import ReferenceChoice
     from stagelink.verify.recording import Recording
 
-_LIMITS = ("difference", "kl_mean", "kl_most", "top1", "relative")
+_LIMITS = ("difference", "kl_mean", "kl_most", "top1", "relative", "usual")
 
 
 def checks(text: str) -> tuple[str, ...]:
@@ -46,10 +46,11 @@ def limit_flags(arguments: argparse.Namespace) -> dict[str, float]:
             number = float(value)
         except ValueError:
             number = -1.0
-        if name not in _LIMITS or not number >= 0:
+        most = 1.0 if name == "top1" else float("inf")
+        if name not in _LIMITS or not 0 <= number <= most:
             raise ConfigError(
                 f"--limit is {text[:80]!r}: expected NAME=VALUE with one of {', '.join(_LIMITS)} "
-                "and a number from 0",
+                "and a number from 0, for top1 at most 1",
                 reason="limit",
             )
         found[name] = number

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.errors import ConfigError
+from stagelink.checkpoint.strict_json import read_bounded
+from stagelink.errors import CheckpointError, ConfigError
 from stagelink.verify.prompts import default_prompts, parse_prompts, shaped
 from stagelink.verify.scenario import Wanted, greedy_prompt
 
@@ -89,14 +90,12 @@ def _encode(choice: ReferenceChoice) -> Callable[[str], Sequence[int]] | None:
 
 
 def _text(name: str) -> str:
-    path = Path(name)
     try:
-        size = path.stat().st_size
-        if size > PROMPT_BYTES_MAX:
-            raise ConfigError(
-                f"{name} has {size} bytes: expected at most {PROMPT_BYTES_MAX} of prompts",
-                reason="prompts",
-            )
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} cannot be read: {error}", reason="prompts") from error
+        return read_bounded(Path(name), PROMPT_BYTES_MAX).decode("utf-8")
+    except (CheckpointError, ValueError) as error:
+        # A name with a zero byte is a ValueError too.
+        raise ConfigError(
+            f"--prompts is {name[:80]!r}: expected a file of UTF-8 text, one prompt a line, got: "
+            f"{error}",
+            reason="prompts",
+        ) from error

@@ -33,9 +33,15 @@ def check_outputs(arguments: argparse.Namespace, *, is_stored: bool) -> None:
             f"{arguments.reference}; leave --save-reference out, or --reference",
             reason="reference",
         )
+    taken: dict[str, str] = {}
     for flag, name in (("--save-reference", arguments.save_reference),
                        ("--receipt", arguments.receipt), ("--html", arguments.html)):  # fmt: skip
-        why = None if name is None else _unwritable(Path(name))
+        if name is None:
+            continue
+        why = _unwritable(Path(name))
+        other = taken.setdefault(os.path.realpath(name), flag) if why is None else flag
+        if other != flag:
+            why = f"that of {other}"
         if why is not None:
             raise ConfigError(
                 f"{flag} is {name}: expected a file that can be written, got {why}; "
@@ -45,12 +51,19 @@ def check_outputs(arguments: argparse.Namespace, *, is_stored: bool) -> None:
 
 
 def write_outputs(arguments: argparse.Namespace, receipt: dict[str, Any]) -> None:
-    """Write the receipt and the page, where they were asked for."""
-    _write(arguments.receipt, json.dumps(receipt, indent=1) + "\n")
-    if arguments.html:
-        from stagelink.verify.page import page
+    """Write the receipt and the page, where they were asked for.
 
-        _write(arguments.html, page(receipt))
+    Raises:
+        ConfigError: ``output``, for the first that cannot be written; the other one is.
+    """
+    from stagelink.verify.page import page
+
+    texts = {arguments.receipt: json.dumps(receipt, indent=1) + "\n"}
+    if arguments.html:
+        texts[arguments.html] = page(receipt)
+    failed = [_write(path, text) for path, text in texts.items() if path]
+    for error in filter(None, failed):
+        raise error
 
 
 def _unwritable(path: Path) -> str | None:
@@ -69,12 +82,10 @@ def _unwritable(path: Path) -> str | None:
     return None
 
 
-def _write(path: str | None, text: str) -> None:
-    if path is None:
-        return
+def _write(path: str, text: str) -> ConfigError | None:
+    """Write a file; return why it could not be."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror or error}", reason="output"
-        ) from error
+        return ConfigError(f"{path} cannot be written: {error.strerror or error}", reason="output")
+    return None

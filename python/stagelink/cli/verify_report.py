@@ -32,9 +32,11 @@ def report(receipt: Mapping[str, Any]) -> str:
     if boundaries:
         lines.append("")
         width = max(len(one["name"]) for one in boundaries)
-        lines.append(f"{'error of each stage, given the same input'.ljust(width)}  relative  equal")
+        title = "error of each stage, given the same input".ljust(width)
+        lines.append(f"{title}   largest     usual  equal")
         lines += [
             f"{one['name'].ljust(width)}  {float(one['own']['relative']):8.1e}  "
+            f"{float(one['own']['usual']):8.1e}  "
             f"{one['own']['equal']}/{one['own']['rows']}"
             for one in boundaries
         ]

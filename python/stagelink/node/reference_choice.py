@@ -17,7 +17,7 @@ from stagelink.node.stage import device_text, open_model, ranges_of, settings_of
 from stagelink.verify import measure
 from stagelink.verify.figures import closeness
 from stagelink.verify.scenario import FORCED, GREEDY
-from stagelink.verify.stored import StoredReference, read_stored, write_stored
+from stagelink.verify.stored import Made, StoredReference, read_stored, write_stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,13 +116,33 @@ class ReferenceChoice:
 
     @property
     def dtypes(self) -> list[str]:
-        """Row dtype of the reference, where an engine makes it."""
-        return [] if self.engine is None else [self.engine.described.row_dtype]
+        """Row dtype of what computes the reference, or computed the stored one."""
+        return [self.made.dtype]
 
     @property
     def backends(self) -> list[str]:
-        """Backend of the reference, where an engine makes it."""
-        return [] if self.engine is None else [self.engine.described.backend]
+        """Backend of what computes the reference, or computed the stored one."""
+        return [self.made.engine]
+
+    @property
+    def made(self) -> Made:
+        """What computes the reference, or computed the stored one."""
+        if self.engine is not None:
+            told = self.engine.described
+            return Made(told.backend, device_text(told), told.row_dtype)
+        if self.stored is None:
+            raise AssertionError("a reference is an engine or a file")
+        return self.stored.made
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the model has experts that a router chooses."""
+        return any("experts" in name for name in self.checkpoint.tensors)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a layer has a recurrent state, or one that no family here describes."""
+        return any(kind in ("linear", "other") for kind in self.family.layer_kinds)
 
     def is_same(self, stages: Sequence[dict[str, Any]], dtype: str) -> bool:
         """Whether every stage computes with what the reference computes with."""
@@ -165,7 +185,8 @@ class ReferenceChoice:
                 reason="reference",
             )
         try:
-            write_stored(Path(path), self.checkpoint.content_digest(), found, self.logits)
+            digest = self.checkpoint.content_digest()
+            write_stored(Path(path), digest, found, self.logits, self.made)
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}", reason="output"
@@ -173,12 +194,9 @@ class ReferenceChoice:
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt's words for it."""
-        told = None if self.engine is None else self.engine.described
         return {
             "kind": self.kind,
-            "engine": None if told is None else told.backend,
-            "device": None if told is None else device_text(told),
-            "dtype": None if told is None else told.row_dtype,
+            **dataclasses.asdict(self.made),
             "layers_at_once": self.layers,
         }
 

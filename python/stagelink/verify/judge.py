@@ -53,7 +53,8 @@ def judge(evidence: Evidence, limits: Limits, checks: Sequence[str]) -> list[Fin
 
 def is_off(one: Boundary, limits: Limits) -> bool:
     """A stage's own error is too large; what is no number is."""
-    return not one.own.relative <= limits.relative_for(one.engine)
+    held = limits.for_stage(one.engine)
+    return not (one.own.relative <= held.relative and one.own.usual <= held.usual)
 
 
 def is_good(findings: Sequence[Finding]) -> bool:
@@ -167,9 +168,13 @@ def _state(evidence: Evidence, limits: Limits) -> Finding:
 
 
 def _named(one: Boundary, limits: Limits) -> str:
+    held = limits.for_stage(one.engine)
+    is_rare = one.own.usual <= held.usual
+    which, got, most = ("largest", one.own.relative, held.relative) if is_rare else (
+        "usual", one.own.usual, held.usual)  # fmt: skip
     return (
-        f"{one.name}: relative error {one.own.relative:.1e} given the same input, expected at "
-        f"most {limits.relative_for(one.engine):.0e}"
+        f"{one.name}: {which} relative error {got:.1e} given the same input, expected at most "
+        f"{most:.0e}"
     )
 
 

@@ -56,7 +56,7 @@ def page(receipt: Mapping[str, Any]) -> str:
         ),
         "<h2>Boundaries</h2>",
         _table(
-            ("where", "rows", "equal", "own error", "largest", "error so far"),
+            ("where", "rows", "equal", "own error", "of nine in ten", "largest", "error so far"),
             [_boundary(one) for one in receipt["measured"]["boundaries"]],
         ),
         "<h2>What was run</h2>",
@@ -126,6 +126,7 @@ def _boundary(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(own["rows"]),
         str(own["equal"]),
         f"{_number(own['relative']):.1e}",
+        f"{_number(own['usual']):.1e}",
         f"{_number(own['difference']):.1e}",
         "-" if chained is None else f"{_number(chained['relative']):.1e}",
     )

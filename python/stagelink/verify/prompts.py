@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import TYPE_CHECKING
 
 from stagelink.errors import ConfigError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PROMPTS_MAX = 64
+# Text may begin with a bracket too; what holds nothing but numbers and such words does not.
+_MEANT_AS_IDS = re.compile(r"\s*\[(?:[-+.,\s0-9\[\]]|[eE](?=[-+0-9])|true|false|null)*")
 
 _LONG = (
     "The valley was quiet on the morning when the surveyors came back. Three of them carried the "
@@ -56,7 +59,8 @@ def parse_prompts(
     """Read one prompt a line: text, or token ids such as ``[1, 2, 3]``; empty lines count not.
 
     Raises:
-        ConfigError: ``prompts`` for no prompts, too many, or text without a tokenizer.
+        ConfigError: ``prompts`` for no prompts, too many, a line that is neither ids nor text, or
+            text without a tokenizer.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     if not 1 <= len(lines) <= PROMPTS_MAX:
@@ -67,6 +71,12 @@ def parse_prompts(
     found = []
     for number, line in enumerate(lines, start=1):
         ids = _ids(line)
+        if ids is None and _MEANT_AS_IDS.fullmatch(line):
+            raise ConfigError(
+                f"{name} line {number}: expected token ids such as [1, 2, 3], got "
+                f"{line.strip()[:40]!r}; write whole numbers with commas between them",
+                reason="prompts",
+            )
         if ids is None and encode is None:
             raise ConfigError(
                 f"{name} line {number}: expected token ids such as [1, 2, 3], for the model has "
@@ -99,7 +109,8 @@ def _ids(line: str) -> tuple[int, ...] | None:
         return None
     try:
         read = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # No JSON, digits without end, or brackets without end.
         return None
     is_ids = isinstance(read, list) and all(type(one) is int for one in read)
     return tuple(read) if is_ids else None

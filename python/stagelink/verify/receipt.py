@@ -36,7 +36,8 @@ def make_receipt(
     named = [one.name for one in evidence.boundaries if is_off(one, limits)]
     measured = evidence.as_json()
     for one, shown in zip(evidence.boundaries, measured["boundaries"], strict=True):
-        shown |= {"limit": limits.relative_for(one.engine), "is_off": is_off(one, limits)}
+        held = limits.for_stage(one.engine)
+        shown |= {"limit": held.relative, "usual_limit": held.usual, "is_off": is_off(one, limits)}
     receipt: dict[str, Any] = {
         "receipt": RECEIPT_VERSION,
         "evidence": _evidence_class(facts),

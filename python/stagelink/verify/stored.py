@@ -1,21 +1,26 @@
 """A reference kept in a file: tokens and logits of every replayed stream, as safetensors.
 
 It holds numbers and no code, and is read with the bounds of every checkpoint; nothing is compared.
+What is text or bytes, such as the digest of all before it, is held as a number a byte.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink.checkpoint.limits import READ_PIECE_BYTES
 from stagelink.checkpoint.safetensors_file import SafetensorsReader, parse_header
 from stagelink.checkpoint.safetensors_write import header_of
 from stagelink.checkpoint.weight_file import WeightFile
 from stagelink.errors import ConfigError
 from stagelink.verify import measure
+from stagelink.verify.recording import ROW_DTYPES
 from stagelink.verify.scenario import FORCED, GREEDY
 
 if TYPE_CHECKING:
@@ -23,11 +28,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from stagelink.checkpoint.safetensors_file import Placed
     from stagelink.verify.recording import Recording
 
     Floats = npt.NDArray[np.float32]
 
-_MODEL = "model"
+_MODEL, _MADE, _DIGEST = "model", "made", "digest"
+_DIGEST_BYTES = 32
+_TEXT_BYTES_MAX = 4096
 _STREAMS_MAX = 1024
 
 
@@ -47,6 +55,21 @@ class Kept:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """What computed a stored reference.
+
+    Attributes:
+        engine: The backend.
+        device: On what, and with which libraries.
+        dtype: Of its rows.
+    """
+
+    engine: str
+    device: str
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StoredReference:
     """What a file holds.
 
@@ -54,18 +77,21 @@ class StoredReference:
         model: SHA-256 of the checkpoint's content.
         prompts: The forced prompts, whose tokens are those of the verification.
         greedy: Drawn tokens of each prompt, where they were recorded.
+        made: What computed it.
     """
 
     model: bytes
     prompts: tuple[Kept, ...]
     greedy: tuple[Kept, ...]
+    made: Made
 
 
 def write_stored(
-    path: Path, model: bytes, found: Recording, reference: Mapping[int, Floats]
+    path: Path, model: bytes, found: Recording, reference: Mapping[int, Floats], made: Made
 ) -> None:
     """Keep a recording's tokens and the reference's logits, given by index of the round."""
-    tensors: dict[str, Floats] = {_MODEL: np.frombuffer(model, np.uint8).astype("<f4")}
+    told = json.dumps(dataclasses.asdict(made)).encode()[:_TEXT_BYTES_MAX]
+    tensors: dict[str, Floats] = {_MODEL: _of_bytes(model), _MADE: _of_bytes(told)}
     for role in (FORCED, GREEDY):
         for number, stream in enumerate(found.script.streams(role)):
             indexes = measure.rounds_of(found, stream)
@@ -78,10 +104,16 @@ def write_stored(
                 tensors[f"{role}.{number}.prompt"] = np.array(prompt, "<f4")
             tensors[f"{role}.{number}.tokens"] = np.array(tokens, "<f4")
             tensors[f"{role}.{number}.logits"] = logits
+    shapes = {name: one.shape for name, one in tensors.items()}
+    digest = hashlib.sha256()
     with path.open("wb") as file:
-        file.write(header_of({name: one.shape for name, one in tensors.items()}))
-        for one in tensors.values():
-            file.write(np.ascontiguousarray(one, "<f4").data)
+        header = header_of({**shapes, _DIGEST: (_DIGEST_BYTES,)})
+        parts: list[bytes | memoryview] = [header]
+        parts += [np.ascontiguousarray(one, "<f4").data for one in tensors.values()]
+        for part in parts:
+            digest.update(part)
+            file.write(part)
+        file.write(_of_bytes(digest.digest()).data)
 
 
 def read_stored(path: str, vocab: int) -> StoredReference:
@@ -89,7 +121,8 @@ def read_stored(path: str, vocab: int) -> StoredReference:
 
     Raises:
         CheckpointError: It is no safetensors file, or damaged.
-        ConfigError: reason ``reference`` where it holds something else.
+        ConfigError: reason ``reference`` where it holds something else, or other bytes than were
+            written.
     """
     placed = parse_header(WeightFile.find(Path(path)))
     reader = SafetensorsReader(placed)
@@ -124,13 +157,56 @@ def read_stored(path: str, vocab: int) -> StoredReference:
     prompts = kept(FORCED)
     if _MODEL not in placed or not prompts:
         raise _refuse(path, "a model and at least one prompt", f"{len(prompts)} prompts")
-    digest = reader.read(_MODEL).reshape(-1)
-    if not ((digest >= 0) & (digest <= 255)).all():
-        raise _refuse(path, "bytes as the model's digest", "other values")
+    model = _bytes_of(path, placed, reader, _MODEL)
+    made = _parse_made(path, _bytes_of(path, placed, reader, _MADE))
     greedy = kept(GREEDY)
     if len(greedy) not in (0, len(prompts)):
         raise _refuse(path, "a continuation of every prompt, or of none", f"{len(greedy)}")
-    return StoredReference(digest.astype(np.uint8).tobytes(), prompts, greedy)
+    _check_digest(path, placed, _bytes_of(path, placed, reader, _DIGEST))
+    return StoredReference(model, prompts, greedy, made)
+
+
+def _of_bytes(data: bytes) -> Floats:
+    return np.frombuffer(data, np.uint8).astype("<f4")
+
+
+def _bytes_of(
+    path: str, placed: Mapping[str, Placed], reader: SafetensorsReader, name: str
+) -> bytes:
+    """Read what is held as a number a byte."""
+    if name not in placed or placed[name].info.nbytes > 4 * _TEXT_BYTES_MAX:
+        raise _refuse(path, f"{name} as at most {_TEXT_BYTES_MAX} bytes", "none or more")
+    read = reader.read(name).reshape(-1)
+    if not ((read >= 0) & (read <= 255) & (read == np.floor(read))).all():
+        raise _refuse(path, f"bytes as {name}", "other values")
+    return read.astype(np.uint8).tobytes()
+
+
+def _parse_made(path: str, data: bytes) -> Made:
+    """Read what computed the reference; its dtype must be one that has limits."""
+    try:
+        told = json.loads(data)
+        made = Made(**told)
+    except (ValueError, TypeError, RecursionError):
+        raise _refuse(path, "engine, device and dtype", "something else") from None
+    if made.dtype not in ROW_DTYPES or not all(isinstance(one, str) for one in told.values()):
+        raise _refuse(path, f"a dtype of {', '.join(ROW_DTYPES)}", repr(made.dtype)[:40])
+    return made
+
+
+def _check_digest(path: str, placed: Mapping[str, Placed], digest: bytes) -> None:
+    """Refuse a file whose bytes are not those that were written: it would blame a sound ring."""
+    last, before = placed[_DIGEST], hashlib.sha256()
+    if last.offset + last.info.nbytes != last.file.size:
+        raise _refuse(path, "the digest as the last tensor", "another one behind it")
+    with last.file.descriptor() as descriptor:
+        for begin in range(0, last.offset, READ_PIECE_BYTES):
+            piece = memoryview(bytearray(min(READ_PIECE_BYTES, last.offset - begin)))
+            last.file.read_into(descriptor, piece, begin)
+            before.update(piece)
+    if before.digest() != digest:
+        raise _refuse(path, f"the bytes of digest {digest.hex()[:12]}",
+                      before.hexdigest()[:12])  # fmt: skip
 
 
 def _refuse(path: str, expected: str, got: str) -> ConfigError:
