@@ -89,7 +89,7 @@ def run(path: Path) -> str:
 
     engine = None
     try:
-        checkpoint = open_checkpoint(path)
+        checkpoint = open_checkpoint(path, floats=False)
         family = read_family(checkpoint.config)
         settings = EngineSettings(context=8, rows_max=8, chunk_rows=4, streams_max=1, threads=1)
         engine = LlamaCppEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)

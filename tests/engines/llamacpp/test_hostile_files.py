@@ -149,6 +149,18 @@ def _stage(path: Path) -> LlamaCppEngine:
     return LlamaCppEngine(checkpoint, family, 0, family.layers, lead=True, settings=settings)
 
 
+@pytest.mark.usefixtures("_trials")
+def test_a_file_that_llama_cpp_refuses_is_refused_with_its_reason_and_no_other_words(
+    tmp_path: Path,
+) -> None:
+    path = make_gguf(tmp_path, "phi3", tensors={"blk.5.ffn_up.weight": None})
+    with pytest.raises(CheckpointError, match=r"blk\.5\.ffn_up\.weight' not found") as caught:
+        _stage(path).load()
+    assert caught.value.reason == "load"
+    assert "Warning" not in str(caught.value)
+    assert "dummy" not in str(caught.value)
+
+
 def test_a_trial_ends_with_the_ring_that_waits_for_it() -> None:
     def stop() -> None:
         raise KeyboardInterrupt

@@ -19,8 +19,8 @@ from stagelink.engine import ConfigError, EngineError
 _LOG = logging.getLogger("stagelink.llamacpp")
 _PACKAGE = "llama-cpp-python"
 _INSTALL = 'pip install "stagelink[llamacpp]"'
-# ggml's level of an error.
-_ERROR = 3
+# ggml's level of an error; 3 is that of a warning.
+_ERROR = 4
 _LINES_KEPT = 8
 _LINE_CHARS_MAX = 300
 
@@ -34,6 +34,7 @@ class Library:
         get_bytes: ``ggml_nbytes(tensor) -> int``.
         get_data: ``ggml_backend_tensor_get(tensor, target, offset, size)``.
         set_data: ``ggml_backend_tensor_set(tensor, source, offset, size)``.
+        said: What the library gave as the reason of the last failure.
     """
 
     def __init__(self) -> None:
@@ -67,6 +68,7 @@ class Library:
         self.get_data.restype = None
         self.set_data = native.ggml_backend_tensor_set
         self.set_data.argtypes, self.set_data.restype = self.get_data.argtypes, None
+        self.said = ""
         self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
         # The library keeps the pointer: the object must live as long.
         self._callback = self.api.llama_log_callback(self._take_line)
@@ -88,9 +90,9 @@ class Library:
 
     def failure(self, expected: str, advice: str, reason: str) -> EngineError:
         """Return the error of a native call that failed, with what the library last said."""
-        said = "; ".join(self._lines) or "no reason given"
+        self.said = "; ".join(self._lines) or "no reason given"
         self._lines.clear()
-        text = f"llamacpp engine: expected {expected}, got: {said}; {advice}"
+        text = f"llamacpp engine: expected {expected}, got: {self.said}; {advice}"
         return EngineError(" ".join(text.split()), reason=reason)
 
     def _take_line(self, level: int, text: bytes, _: object) -> None:

@@ -79,8 +79,10 @@ def tried(
         return
     seconds = _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
-    # -P: no module of the folder that a user happens to be in.
-    command = [sys.executable, "-P", "-m", _MODULE, str(path), *asked, str(math.ceil(seconds))]
+    # -P: no module of the folder that a user happens to be in. The package imports this module
+    # before it is run, which is no matter, but would be told before the reason of a failure.
+    command = [sys.executable, "-P", "-W", "ignore::RuntimeWarning:runpy", "-m", _MODULE]
+    command += [str(path), *asked, str(math.ceil(seconds))]
     told = _run([*command, kv, device], seconds, alive)
     if told is not None:
         reason, got = told
@@ -173,7 +175,7 @@ def main(arguments: list[str]) -> int:
             mixed = _mixed(context)
         context.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told in one line
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{native.said or error}\n")
         return _REFUSED
     if mixed is not None:
         sys.stderr.write(f"{mixed}\n")
