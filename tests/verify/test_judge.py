@@ -190,8 +190,8 @@ def test_a_stage_that_quantizes_hides_no_error_of_one_that_does_not() -> None:
 def test_a_row_that_another_expert_computed_is_no_fault_and_many_are() -> None:
     rows = np.tile(ROWS, (10, 1))
     few, many = rows.copy(), rows.copy()
-    few[:11] *= np.float32(1.3)
-    many[:13] *= np.float32(1.3)
+    few[:11] *= np.float32(1.5)
+    many[:13] *= np.float32(1.5)
     routed = limits_for(["bfloat16"], ["torch-cpu"], is_routed=True)
     found = [drift([one], [rows]) for one in (few, many)]
     assert found[0].usual == 0.0
@@ -205,12 +205,15 @@ def test_a_row_that_another_expert_computed_is_no_fault_and_many_are() -> None:
     assert "usual relative error" in fault
 
 
-def test_a_recurrent_model_has_wider_limits_end_to_end_only() -> None:
-    plain, carried = (
-        limits_for(["bfloat16"], ["torch-cpu"], is_recurrent=one) for one in (False, True)
-    )
-    assert carried.kl_mean > plain.kl_mean
-    assert (carried.relative, carried.usual) == (plain.relative, plain.usual)
+def test_choices_and_recurrent_states_have_wider_limits_below_float32_only() -> None:
+    for dtype in ("float16", "bfloat16"):
+        plain, routed, recurrent = (
+            limits_for([dtype], ["torch-cpu"], is_routed=one, is_recurrent=other)
+            for one, other in ((False, False), (True, False), (True, True))
+        )
+        assert plain.relative < routed.relative <= recurrent.relative
+        assert plain.usual <= routed.usual < recurrent.usual
+        assert plain.kl_mean < routed.kl_mean == recurrent.kl_mean
     assert limits_for(["float32"], ["numpy"], is_routed=True, is_recurrent=True) == LIMITS
 
 
