@@ -44,13 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
     facts["stages"] = [_stage(checkpoint, family, rank, held) for rank, held in enumerate(ranges)]
     if not arguments.json:
         print(text_of(facts), flush=True)
-    # Imported here: engines bring their libraries, which takes seconds.
+    # Imported here: engines bring their libraries.
     from stagelink.node.asked_engines import ask_engines, engine_cuts
 
-    engines = ask_engines(checkpoint, family)
-    cuts = engine_cuts(checkpoint, [name for name, why in engines.items() if why is None])
-    told = {"engines": engines, "engine_cuts": cuts}
-    print(json.dumps(facts | told) if arguments.json else engines_text(engines, cuts))
+    answers = ask_engines(checkpoint, family, every=arguments.ask_engines)
+    engines, tabled = answers.refusals, answers.by_table
+    asked = [name for name, why in engines.items() if why is None and name not in tabled]
+    cuts = engine_cuts(checkpoint, asked)
+    told = {"engines": engines, "engines_by_table": tabled, "engine_cuts": cuts}
+    print(json.dumps(facts | told) if arguments.json else engines_text(engines, cuts, tabled))
     return 0
 
 

@@ -5,7 +5,10 @@ It finds out nothing; every number comes from the facts that it is handed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _NAME_WIDTH = 14
@@ -16,10 +19,18 @@ def text_of(facts: dict[str, Any]) -> str:
     return _joined([*_model(facts), *_layers(facts), *_cuts(facts), *_stages(facts)])
 
 
-def engines_text(engines: dict[str, str | None], cuts: dict[str, list[int]] | None = None) -> str:
+def engines_text(
+    engines: dict[str, str | None],
+    cuts: dict[str, list[int]] | None = None,
+    tabled: Sequence[str] = (),
+) -> str:
     """Return the lines that say who can run it, who cuts it elsewhere, and who says no and why."""
     able = [name for name, why in engines.items() if why is None]
     lines = [("engines", ", ".join(able) or "none that is installed")]
+    unasked = [name for name in able if name in tabled]
+    if unasked:
+        said = f"{' and '.join(unasked)} by the model's family; --ask-engines asks, in some 20 s"
+        lines.append(("", said))
     lines += [("", f"{name} cuts {_before(own)}") for name, own in (cuts or {}).items()]
     lines += [("", f"not {name}: {why}") for name, why in engines.items() if why is not None]
     return _joined(lines)

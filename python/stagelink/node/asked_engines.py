@@ -1,4 +1,4 @@
-"""Asks every installed engine whether it can run a model, as a stage does before it loads.
+"""Finds out which installed engines can run a model: by table, or by asking as a stage does.
 
 It loads no weights; an engine's constructor reads metadata only and says no by name.
 """
@@ -6,10 +6,12 @@ It loads no weights; an engine's constructor reads metadata only and says no by 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING
 
 from stagelink.engine import EngineSettings
-from stagelink.engine_registry import engine_names, find_engine
+from stagelink.engine_families import table_takes
+from stagelink.engine_registry import check_engine, engine_names, find_engine
 from stagelink.errors import StagelinkError
 
 if TYPE_CHECKING:
@@ -20,10 +22,31 @@ if TYPE_CHECKING:
 _CONTEXT = 256
 
 
-def ask_engines(checkpoint: Checkpoint, family: Family) -> dict[str, str | None]:
-    """Return why each installed engine refuses the whole model, ``None`` where it takes it."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of the installed engines.
+
+    Attributes:
+        refusals: Why each refuses the whole model, ``None`` where it takes it.
+        by_table: Engines that were not asked: what is said of them is what their families say.
+    """
+
+    refusals: dict[str, str | None]
+    by_table: list[str]
+
+
+def ask_engines(checkpoint: Checkpoint, family: Family, *, every: bool = False) -> Answers:
+    """Say which engines take a model; with ``every``, ask those too that are slow to import."""
     settings = EngineSettings(context=min(_CONTEXT, family.context))
-    return {name: _refusal(name, checkpoint, family, settings) for name in engine_names()}
+    answers = Answers({}, [])
+    for name in engine_names():
+        told = None if every else table_takes(name, family)
+        if told is None:
+            answers.refusals[name] = _refusal(name, checkpoint, family, settings)
+        else:
+            answers.refusals[name] = _told(name, family, is_taken=told)
+            answers.by_table.append(name)
+    return answers
 
 
 def engine_cuts(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[int]]:
@@ -38,6 +61,17 @@ def engine_cuts(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[
             if ruled is not None:
                 cuts[name] = list(ruled(checkpoint))
     return cuts
+
+
+def _told(name: str, family: Family, *, is_taken: bool) -> str | None:
+    """Return the refusal of what is not installed, or not in the engine's table."""
+    try:
+        check_engine(name)
+    except StagelinkError as error:
+        return str(error)
+    if is_taken:
+        return None
+    return f"{name} engine: expected a family that it has, got {family.model_type!r}"
 
 
 def _refusal(

@@ -1,14 +1,17 @@
-"""What `stagelink inspect` says of a model; the engines are not asked here, for that is slow."""
+"""What `stagelink inspect` says of a model; torch and transformers are not imported for it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 
 import pytest
 
 from stagelink.cli import inspect
 from stagelink.cli.inspect_text import engines_text
+from stagelink.node.asked_engines import Answers
 from stagelink_numpy.tiny import make_tiny
 
 ANSWERS = {"numpy": None, "other": "other engine: expected something else"}
@@ -17,7 +20,8 @@ ANSWERS = {"numpy": None, "other": "other engine: expected something else"}
 @pytest.fixture
 def told(tmp_path, monkeypatch, capsys):
     """Run the command on a tiny model whose config is changed first."""
-    monkeypatch.setattr("stagelink.node.asked_engines.ask_engines", lambda *_: ANSWERS)
+    answers = Answers(ANSWERS, [])
+    monkeypatch.setattr("stagelink.node.asked_engines.ask_engines", lambda *_, **__: answers)
 
     def run(*, as_json=False, change=None, stages=2):
         folder = make_tiny(tmp_path / "tiny", "qwen3")
@@ -25,7 +29,12 @@ def told(tmp_path, monkeypatch, capsys):
             config = json.loads((folder / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps(config | change))
         arguments = argparse.Namespace(
-            model=str(folder), stages=stages, layers=None, json=as_json, no_cache=False
+            model=str(folder),
+            stages=stages,
+            layers=None,
+            json=as_json,
+            no_cache=False,
+            ask_engines=False,
         )
         assert inspect.run(arguments) == 0
         return capsys.readouterr().out
@@ -83,3 +92,29 @@ def test_an_engine_with_rules_of_its_own_says_where_it_cuts():
     text = engines_text({"one": None, "two": None}, {"one": [4, 6, 7, 8], "two": []})
     assert "one cuts before layers 4, 6-8\n" in text
     assert "two cuts nowhere" in text
+
+
+def test_an_engine_that_was_not_asked_is_told_as_such():
+    text = engines_text({"one": None, "two": None, "three": "no"}, {}, ["two", "three"])
+    assert "two by the model's family; --ask-engines" in text
+    assert "--ask-engines" not in engines_text({"one": None, "two": "no"}, {}, ["two"])
+
+
+def test_inspecting_a_model_imports_neither_torch_nor_transformers(tmp_path):
+    folder = make_tiny(tmp_path / "tiny", "qwen3")
+    code = (
+        "import sys; from stagelink.cli.main import main\n"
+        f"assert main(['inspect', {str(folder)!r}, '--json']) == 0\n"
+        "print(sorted({'torch', 'transformers'} & sys.modules.keys()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    facts, imported = ran.stdout.splitlines()
+    assert imported == "[]"
+    assert json.loads(facts)["engines"]["numpy"] is None
+
+
+def test_the_table_of_torch_s_families_is_that_of_its_engine():
+    families = pytest.importorskip("stagelink_torch.families", reason="torch is not installed")
+    from stagelink import engine_families
+
+    assert families.MODULES.keys() == engine_families._TORCH
