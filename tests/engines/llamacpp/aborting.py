@@ -22,7 +22,14 @@ class AbortingEngine(LlamaCppEngine):
     _rounds = 0
 
     def run(self, plan: PlanLike, rows_in: Any, rows_out: Any) -> None:
+        self._count()
+        super().run(plan, rows_in, rows_out)
+
+    def run_first(self, plan: PlanLike, token_ids: Any, rows_out: Any) -> None:
+        self._count()
+        super().run_first(plan, token_ids, rows_out)
+
+    def _count(self) -> None:
         if self._rounds == ROUNDS:
             library().native.ggml_abort(b"ggml.c", 1, b"GGML_ASSERT(%s) failed", b"a test")
         self._rounds += 1
-        super().run(plan, rows_in, rows_out)

@@ -1,6 +1,7 @@
-"""Rings of real processes with llama.cpp's stages: answers, and a native abort that is named.
+"""Rings of real processes with llama.cpp's stages: answers, and a quiet terminal.
 
 Bits are compared in one process (test_smollm2.py); here it is the command that a user types.
+Native aborts are in test_aborts.py.
 """
 
 from __future__ import annotations
@@ -58,14 +59,3 @@ def test_nothing_of_llama_cpp_reaches_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "llama" not in done.stderr
     assert "ggml" not in done.stderr
-
-
-@pytest.mark.usefixtures("slices")
-def test_an_abort_inside_llama_cpp_ends_its_stage_and_the_ring_names_it(tmp_path: Path) -> None:
-    path = make_gguf(tmp_path, "llama", kind="Q8_0")
-    aborting = "tests.engines.llamacpp.aborting:AbortingEngine"
-    done = _generate(path, "--engines", f"llamacpp,{aborting},llamacpp")
-    assert done.returncode == 1
-    first = done.stderr.splitlines()[0]
-    assert "rank 1" in first
-    assert "SIGABRT" in first
