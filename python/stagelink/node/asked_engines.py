@@ -10,9 +10,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from stagelink.engine import EngineSettings
-from stagelink.engine_families import table_takes
 from stagelink.engine_registry import check_engine, engine_names, find_engine
 from stagelink.errors import StagelinkError
+from stagelink.node.engine_families import table_takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -115,6 +115,6 @@ def test_inspecting_a_model_imports_neither_torch_nor_transformers(tmp_path):
 
 def test_the_table_of_torch_s_families_is_that_of_its_engine():
     families = pytest.importorskip("stagelink_torch.families", reason="torch is not installed")
-    from stagelink import engine_families
+    from stagelink.node import engine_families
 
     assert families.MODULES.keys() == engine_families._TORCH
