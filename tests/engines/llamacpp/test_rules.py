@@ -267,6 +267,11 @@ def test_a_negative_period_is_refused() -> None:
     assert _reason(lambda: _rule("qwen35", full_attention_interval=-4)) == "gguf_metadata"
 
 
+def test_a_model_whose_rows_look_ahead_is_refused() -> None:
+    assert _reason(lambda: _rule("llama", attention__causal=False)) == "engine_family"
+    _rule("llama", attention__causal=True)
+
+
 def test_granites_vision_layers_have_no_proven_rule() -> None:
     assert _reason(lambda: _rule("granite", deepstack_mapping=[0] * 12)) == "engine_family"
 

@@ -279,6 +279,11 @@ def _check_variant(rule: Rule) -> None:
     for key in known.unproven_keys:
         if key in values:
             raise refused(f"expected no {known.name}.{key}, for which no slice is proven, got one")
+    if values.get("attention.causal", True) is not True:
+        raise refused(
+            f"expected a {known.name} whose rows see no later ones, got attention.causal "
+            f"{values['attention.causal']}"
+        )
     if rule.layers in known.layers_refused:
         raise refused(
             f"expected another number of layers than {rule.layers}, by which llama.cpp knows a "
