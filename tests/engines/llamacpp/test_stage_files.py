@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
 from tests.engines.llamacpp.tiny_gguf import make_gguf
 
-from stagelink.checkpoint.gguf_source import read_source
+from stagelink.checkpoint.gguf_source import read_parts, read_source
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, ConfigError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
@@ -172,6 +172,16 @@ def test_a_split_source_gives_the_bits_of_the_single_file(tmp_path: Path) -> Non
     assert _logits(parts[0]) == _logits(path)
 
 
+def test_a_split_source_whose_first_part_has_no_tensor_gives_the_bits_of_the_single_file(
+    tmp_path: Path,
+) -> None:
+    path = make_gguf(tmp_path, "phi3", kind="Q8_0")
+    parts = _split(path, tmp_path / "parts", 3, in_first=False)
+    assert not read_parts(parts[0])[0].table.tensors
+    # Any part names the file.
+    assert _logits(parts[0]) == _logits(parts[2]) == _logits(path)
+
+
 def test_a_split_source_without_one_of_its_parts_is_refused_by_name(tmp_path: Path) -> None:
     parts = _split(make_gguf(tmp_path, "llama"), tmp_path / "parts", 3)
     parts[1].unlink()
@@ -191,11 +201,15 @@ def test_a_cached_slice_starts_within_a_second(smollm2: Path) -> None:
     assert seconds < 1.0
 
 
-def _split(path: Path, folder: Path, count: int) -> list[Path]:
-    """Write the file's tensors into ``count`` parts, as llama.cpp's gguf-split does."""
+def _split(path: Path, folder: Path, count: int, *, in_first: bool = True) -> list[Path]:
+    """Write the file's tensors into ``count`` parts, as llama.cpp's gguf-split does.
+
+    ``in_first`` says whether the first part has tensors.
+    """
     folder.mkdir()
     source = read_source(path)
-    names = np.array_split(sorted(source.tensors), count)
+    names = np.array_split(sorted(source.tensors), count - (not in_first))
+    names = names if in_first else [np.array([], str), *names]
     parts = []
     for number, own in enumerate(names):
         values = dict(source.values) if number == 0 else {}
