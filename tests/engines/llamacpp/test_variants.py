@@ -6,6 +6,7 @@ The architectures' own tiny files are in test_engine_architectures.py.
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,8 @@ from tests.engines.llamacpp.tiny_gguf import make_gguf
 from tests.engines.llamacpp.variants import ONLY_STORED, VARIANTS, layers_of
 
 from stagelink.checkpoint.open import open_checkpoint
+from stagelink.cli.main import main
+from stagelink.config import ModelConfig
 from stagelink.engine import (
     CONTINUE,
     OPEN,
@@ -36,6 +39,7 @@ from stagelink.engine import (
     read_family,
 )
 from stagelink.node.asked_engines import ask_engines
+from stagelink.node.stage import check_model
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
@@ -90,9 +94,34 @@ def test_a_variant_that_is_not_read_as_floats_opens_only_for_stored_blocks(
         checkpoint.read("blk.0.attn_norm.weight")
     assert str(again.value) == str(caught.value)
     family = read_family(checkpoint.config, str(path), checkpoint.tensors)
-    told = ask_engines(checkpoint, family)
+    told = ask_engines(checkpoint, family).refusals
     assert told["llamacpp"] is None
     assert "llamacpp" in str(told["numpy"])
+
+
+def test_inspect_says_why_a_file_is_not_read_as_floats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(_file(tmp_path, "llama yarn")), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "'yarn'" in told["floats_refused"]
+    assert told["engine_cuts"] == {"llamacpp": [1, 2, 3, 4, 5, 6, 7]}
+
+
+@pytest.mark.parametrize(
+    ("engines", "taken"), [(("llamacpp",) * 2, True), (("llamacpp", "numpy"), False)]
+)
+def test_a_ring_takes_a_file_that_is_not_read_as_floats_where_no_engine_reads_any(
+    engines: tuple[str, ...], taken: bool, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, "llama yarn")
+    config = ModelConfig(model=str(path), world=2, engines=engines)
+    if taken:
+        assert check_model(config) == ((0, 4), (4, 8))
+        return
+    with pytest.raises(CheckpointError) as caught:
+        check_model(config)
+    assert caught.value.reason == "rope_scaling"
 
 
 def test_a_damaged_file_of_a_known_architecture_opens_for_nobody(tmp_path: Path) -> None:
