@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.exactness.engine_grid import Tiny
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
+from stagelink_conformance.families import Tiny
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_numpy import NumpyEngine
 from stagelink_numpy.cache import Cache as KvCache

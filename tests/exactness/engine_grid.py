@@ -5,7 +5,6 @@ It compares nothing.
 
 from __future__ import annotations
 
-import functools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from stagelink.engine import ConfigError, EngineSettings
 from stagelink.engine_registry import find_engine
-from stagelink_conformance.families import FAMILIES, make_family
+from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.scripts import in_chunks, random_ids
 from stagelink_conformance.stages import Stages
 
@@ -36,18 +35,6 @@ CHUNKINGS = {
     "rows": (1,) * 96,
 }
 SETTINGS = EngineSettings(context=256, streams_max=5, rows_max=200, chunk_rows=64, threads=1)
-
-
-class Tiny:
-    """Tiny checkpoints, each made once a run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @functools.cache  # noqa: B019 - one object a run
-    def __call__(self, name: str, dtype: str = "float32") -> Path:
-        """Return the folder of a family's checkpoint."""
-        return make_family(self._folder / f"{name}-{dtype}", name, dtype)
 
 
 def open_stages(engine: str, model: Path | str, dtype: str = "float32") -> Stages:

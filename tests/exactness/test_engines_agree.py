@@ -22,7 +22,8 @@ from stagelink_conformance.scripts import random_ids
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from tests.exactness.engine_grid import Tiny
+
+    from stagelink_conformance.families import Tiny
 
     Logits = npt.NDArray[np.float32]
 

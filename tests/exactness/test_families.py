@@ -23,7 +23,7 @@ from tests.exactness.engine_grid import (
 from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
-    from tests.exactness.engine_grid import Tiny
+    from stagelink_conformance.families import Tiny
 
 pytest.importorskip("transformers", reason="the tiny families are made with transformers")
 

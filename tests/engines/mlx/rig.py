@@ -1,4 +1,4 @@
-"""What the MLX engine's tests share: stages in one process, chunkings, transformers' own answer.
+"""What the MLX engine's tests share: stages in one process, chunkings.
 
 It compares nothing.
 """
@@ -16,9 +16,6 @@ from stagelink_conformance.scripts import in_chunks
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import numpy as np
-    import numpy.typing as npt
 
     from stagelink.engine import Checkpoint
     from stagelink_conformance.pipeline import Pipeline
@@ -100,22 +97,3 @@ def make_pipeline(
         return make_stage(folder, first, end, **settings)
 
     return chain(stage, cuts, layers)
-
-
-def transformers_logits(
-    folder: Path, ids: Sequence[int], chunks: Sequence[int]
-) -> npt.NDArray[np.float32]:
-    """Return the logits of every position by transformers' own model and cache."""
-    import torch
-    from transformers import AutoModelForCausalLM, DynamicCache
-
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
-    cache = DynamicCache(config=model.config)
-    parts, at = [], 0
-    with torch.no_grad():
-        for count in chunks:
-            rows = torch.tensor([ids[at : at + count]])
-            parts.append(model(input_ids=rows, cache=cache, use_cache=True).logits[0].float())
-            at += count
-    logits: npt.NDArray[np.float32] = torch.cat(parts).numpy()
-    return logits

@@ -177,11 +177,10 @@ def test_a_scaled_rope_turns_as_that_of_transformers(kind: str) -> None:
 def test_a_scaling_that_the_layers_of_mlx_lm_do_not_know_is_kept(tmp_path: Path, name: str) -> None:
     pytest.importorskip("torch", reason="the tiny checkpoints are made with torch")
     pytest.importorskip("transformers", reason="the tiny checkpoints are made with transformers")
-    from tests.engines.mlx.rig import transformers_logits
-
     from stagelink_conformance.families import make_family
+    from stagelink_conformance.whole import whole_logits
 
     folder = make_family(tmp_path / name, name, rope_parameters=SCALINGS["llama3"])
     ids = token_ids(count=64)
     got = logits_of(make_pipeline(folder).play(in_chunks(ids, [64])))
-    assert np.abs(got - transformers_logits(folder, ids, [64])).max() <= 2e-5
+    assert np.abs(got - whole_logits(folder, ids, [64])).max() <= 2e-5

@@ -23,10 +23,10 @@ from tests.engines.mlx.rig import (
     logits_of,
     make_pipeline,
     token_ids,
-    transformers_logits,
 )
 
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_conformance.whole import whole_logits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_logits_are_close_to_those_of_transformers_past_the_window(
 ) -> None:
     ids, chunks = token_ids(), CHUNKINGS["ragged"]
     got = logits_of(make_pipeline(tiny(name)).play(in_chunks(ids, chunks)))
-    expected = transformers_logits(tiny(name), ids, chunks)
+    expected = whole_logits(tiny(name), ids, chunks)
     assert np.abs(got - expected).max() <= TOLERANCE[name]
 
 

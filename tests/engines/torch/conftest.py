@@ -5,14 +5,9 @@ It compares nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
+from stagelink_conformance.families import Tiny
 
 # The promises run on these families here; the others are marked, for a run by hand.
 _EVERY_DAY = {
@@ -32,17 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """Return a function that makes the checkpoint of a family, or finds the one made before."""
     pytest.importorskip("transformers", reason="the tiny checkpoints are made with transformers")
-    from stagelink_conformance.families import make_family
-
-    made: dict[tuple[str, str], Path] = {}
-
-    def folder(name: str, dtype: str = "float32") -> Path:
-        if (name, dtype) not in made:
-            at = tmp_path_factory.mktemp("tiny") / f"{name}-{dtype}"
-            made[name, dtype] = make_family(at, name, dtype)
-        return made[name, dtype]
-
-    return folder
+    return Tiny(tmp_path_factory.mktemp("tiny"))

@@ -5,13 +5,12 @@ tests/exactness compares every family, split with whole and with transformers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
-import torch
 from tests.engines.torch.rig import (
     CHUNKINGS,
     CUTS,
@@ -22,13 +21,12 @@ from tests.engines.torch.rig import (
 )
 
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_conformance.whole import whole_logits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    import numpy as np
-    import numpy.typing as npt
 
 SAME_OPERATIONS = ("llama", "llama3", "qwen2", "qwen3")
 
@@ -52,7 +50,7 @@ def test_logits_equal_those_of_transformers_bit_for_bit(
 ) -> None:
     folder, ids = tiny(name), token_ids()
     got = logits_of(make_pipeline(folder).play(in_chunks(ids, CHUNKINGS[chunks])))
-    expected = _transformers(folder, ids, CHUNKINGS[chunks])
+    expected = whole_logits(folder, ids, CHUNKINGS[chunks])
     assert got.tobytes() == expected.tobytes()
 
 
@@ -63,26 +61,5 @@ def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(
     folder, ids = tiny(name, "bfloat16"), token_ids()
     script = in_chunks(ids, CHUNKINGS["ragged"])
     got = logits_of(make_pipeline(folder, dtype="bfloat16").play(script))
-    expected = _transformers(folder, ids, CHUNKINGS["ragged"])
+    expected = whole_logits(folder, ids, CHUNKINGS["ragged"], "bfloat16")
     assert got.tobytes() == expected.tobytes()
-
-
-def _transformers(
-    folder: Path, ids: Sequence[int], chunks: Sequence[int]
-) -> npt.NDArray[np.float32]:
-    """Return the logits of every position by transformers' own model and cache."""
-    from transformers import AutoModelForCausalLM, DynamicCache
-
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
-    # As mapped from a file the weights may be unaligned, which changes the bits of single rows.
-    for tensor in model.parameters():
-        tensor.data = tensor.data.clone()
-    cache = DynamicCache(config=model.config)
-    parts, at = [], 0
-    with torch.no_grad():
-        for count in chunks:
-            rows = torch.tensor([ids[at : at + count]])
-            parts.append(model(input_ids=rows, cache=cache, use_cache=True).logits[0].float())
-            at += count
-    logits: npt.NDArray[np.float32] = torch.cat(parts).numpy()
-    return logits

@@ -5,13 +5,13 @@ It compares nothing.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import EngineSettings, read_family
+from stagelink_conformance.families import Tiny
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,18 +19,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """Return a function that makes the checkpoint of a family, or finds the one made before."""
     pytest.importorskip("transformers", reason="the transformers engine is not installed here")
-    from stagelink_conformance.families import make_family
-
-    folder = tmp_path_factory.mktemp("tiny")
-
-    @functools.cache
-    def make(name: str, dtype: str = "float32") -> Path:
-        return make_family(folder / f"{name}-{dtype}", name, dtype)
-
-    return make
+    return Tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="session")

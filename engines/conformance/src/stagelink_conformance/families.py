@@ -221,6 +221,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+class Tiny:
+    """Tiny checkpoints of the families, each made when it is first asked for, and kept."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make them inside ``folder``, which is there."""
+        self._folder = folder
+        self._made: dict[tuple[str, str], Path] = {}
+
+    def __call__(self, name: str, dtype: str = "float32") -> Path:
+        """Return the folder of the checkpoint ``name`` of ``FAMILIES``."""
+        if (name, dtype) not in self._made:
+            self._made[name, dtype] = make_family(self._folder / f"{name}-{dtype}", name, dtype)
+        return self._made[name, dtype]
+
+
 def make_family(folder: Path, name: str, dtype: str = "float32", **changes: object) -> Path:
     """Write the checkpoint ``name`` of ``FAMILIES`` into ``folder`` and return the folder.
 

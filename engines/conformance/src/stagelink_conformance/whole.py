@@ -28,12 +28,30 @@ def load_whole(folder: Path | str, dtype: str = "float32") -> Any:
     return model.eval()
 
 
-def whole_logits(folder: Path | str, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Return the logits ``[ids, vocab]`` of one call over all ids, float32."""
-    import torch  # noqa: PLC0415 - see above
+def whole_logits(
+    folder: Path | str,
+    token_ids: Sequence[int],
+    chunks: Sequence[int] = (),
+    dtype: str = "float32",
+) -> npt.NDArray[np.float32]:
+    """Return the logits ``[ids, vocab]``, float32.
 
-    model = load_whole(folder)
+    Args:
+        folder: The checkpoint.
+        token_ids: One stream's.
+        chunks: How many ids each call has, over the library's own cache; one call where empty.
+        dtype: What is computed in.
+    """
+    import torch  # noqa: PLC0415 - see above
+    from transformers import DynamicCache  # noqa: PLC0415
+
+    model = load_whole(folder, dtype)
+    cache = DynamicCache(config=model.config)
+    parts, at = [], 0
     with torch.inference_mode():
-        logits = model(torch.tensor([list(token_ids)])).logits[0].float()
-    values: npt.NDArray[np.float32] = logits.numpy()
+        for count in chunks or (len(token_ids),):
+            ids = torch.tensor([list(token_ids[at : at + count])])
+            parts.append(model(ids, cache=cache, use_cache=True).logits[0].float())
+            at += count
+    values: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return values
