@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Found = Mapping[str, tuple[WeightFile, GgufTensor]]
 
 _EMBED, _HEAD = "token_embd.weight", "output.weight"
+_OPERATION = "open checkpoint"
 # Refusals of what is not done as floats; a file that is damaged is refused for every engine.
 _NOT_DONE = frozenset(("config_field", "rope_scaling", "sliding_window", "tensor_unknown"))
 
@@ -77,8 +78,11 @@ def open_gguf(
         try:
             source = read_source(path, parts)
         except CheckpointError as error:
-            if floats or error.reason not in _NOT_DONE:
+            if error.reason not in _NOT_DONE:
                 raise
+            if floats:
+                text = f"{error}, or --engine llamacpp for every stage"
+                raise CheckpointError(text, reason=error.reason, operation=_OPERATION) from None
             contents = _open_blocks(path, parts, error)
         else:
             contents = _direct(path, source) if conversion is None else conversion.later(source)

@@ -89,10 +89,11 @@ def test_a_variant_that_is_not_read_as_floats_opens_only_for_stored_blocks(
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint(path)
     checkpoint = open_checkpoint(path, floats=False)
-    assert checkpoint.floats_refused == str(caught.value)
+    assert "--engine llamacpp" in str(caught.value)
+    assert str(caught.value).startswith(str(checkpoint.floats_refused))
     with pytest.raises(CheckpointError) as again:
         checkpoint.read("blk.0.attn_norm.weight")
-    assert str(again.value) == str(caught.value)
+    assert str(again.value) == checkpoint.floats_refused
     family = read_family(checkpoint.config, str(path), checkpoint.tensors)
     told = ask_engines(checkpoint, family).refusals
     assert told["llamacpp"] is None
