@@ -233,11 +233,13 @@ class LatentAttention:
         made, values = torch.split(both, [shape.plain, shape.value], dim=2)
         shared = held[:, None, shape.rank :].expand(-1, shape.heads, -1)
         keys = torch.cat((made, shared), dim=2).transpose(0, 1)
-        # The fused kernel wants values as wide as keys; the columns added are zeros.
-        values = functional.pad(values, (0, shape.query - shape.value)).transpose(0, 1)
+        # The fused kernel wants values as wide as keys; the columns added, of either, are zeros.
+        wide = max(shape.query, shape.value)
+        keys = functional.pad(keys, (0, wide - shape.query))
+        values = functional.pad(values, (0, wide - shape.value)).transpose(0, 1)
         rows = -(-piece.rows // setup.row_step) * setup.row_step
-        queries = plain.new_zeros(rows, shape.heads, shape.query)
-        queries[: piece.rows] = torch.cat((plain, turned), dim=2)
+        queries = plain.new_zeros(rows, shape.heads, wide)
+        queries[: piece.rows, :, : shape.query] = torch.cat((plain, turned), dim=2)
         mask = ~_future(piece, count, plain.device)
         mask = functional.pad(mask, (0, 0, 0, rows - piece.rows), value=True)
         out = functional.scaled_dot_product_attention(
