@@ -16,8 +16,9 @@ pytest.importorskip("torch", reason="the torch engine is not installed here")
 import torch
 from tests.engines.torch.rig import CHUNKINGS, CUTS, in_chunks, make_pipeline, token_ids
 
-from stagelink.engine import CONTINUE
-from stagelink_conformance.plans import Entry
+from stagelink.engine import CLOSE, CONTINUE, OPEN
+from stagelink_conformance.pipeline import row_bytes, rows_buffer
+from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import step
 from stagelink_conformance.stages import assert_same_bits
 from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
@@ -41,6 +42,8 @@ def _as_on_a_device(folder: Path, cuts: Sequence[int] = ()) -> Pipeline:
     for engine in pipeline.engines:
         loaded = engine._loaded
         width, setup = engine._family.row_width, engine._setup
+        for slots in loaded.model.slots:
+            slots._wipe_cut = True
         engine._loaded = dataclasses.replace(
             loaded,
             transfer=SlabTransfer(setup, width, HostLanes()),
@@ -81,6 +84,27 @@ def test_a_recording_serves_any_streams_of_its_shape(tiny: Callable[..., Path]) 
     plain.play(prompts)
     for one, other in zip(got, plain.play(rounds), strict=True):
         assert np.abs(one.logits - other.logits).max() <= 1e-4
+
+
+@pytest.mark.parametrize("ending", [CLOSE, CONTINUE])
+def test_a_recorded_round_sees_nothing_of_rows_that_were_no_numbers(
+    tiny: Callable[..., Path], ending: int
+) -> None:
+    # A recorded round reads past its streams' ends, and multiplies what is there by zero.
+    used, fresh = _as_on_a_device(tiny("llama"), [4]), _as_on_a_device(tiny("llama"), [4])
+    follower, size = used.engines[1], 20 * row_bytes(used.engines[1].describe())
+    rows = rows_buffer(size)
+    rows[...] = 0xFF
+    follower.run(RoundPlan.of(Entry(9, OPEN, 0, 20)), rows, rows)
+    if ending == CLOSE:
+        follower.run(RoundPlan.of(Entry(9, CLOSE)), rows_buffer(0), rows_buffer(0))
+    else:
+        follower.keep(9, 0)
+        rows = rows_buffer(size // 20) * 0
+        follower.run(RoundPlan.of(Entry(9, CONTINUE, 0, 1)), rows, rows)
+        follower.run(RoundPlan.of(Entry(9, CLOSE)), rows_buffer(0), rows_buffer(0))
+    script = in_chunks(token_ids(count=6), [3, 1, 1, 1])
+    assert_same_bits(used.play(script), fresh.play(script))
 
 
 def test_only_rounds_of_single_rows_are_recorded_over_powers_of_two() -> None:
