@@ -17,9 +17,9 @@ _PROMISED = "llama"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the promises on further families to who asks for ``long`` tests."""
     for item in items:
-        if item.path.name == "test_promises.py" and item.path.parent.name == "mlx":
-            if item.callspec.params.get("stagelink_model") != _PROMISED:
-                item.add_marker(pytest.mark.long)
+        is_promise = item.path.name == "test_promises.py" and item.path.parent.name == "mlx"
+        if is_promise and item.callspec.params.get("stagelink_model") != _PROMISED:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
