@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.tokenizer import SpecialTokens
 
 # Goes up when a conversion of the same file would hold other bytes.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 _MANIFEST = "manifest.json"
 
 
@@ -52,6 +52,7 @@ class Source:
         chat_template: Its text, or ``None``.
         tokenizer: Rebuilds the tokenizer: canonical bytes of its JSON and what goes with it.
         reader: Reads the tensors.
+        eos_ids: Ends of text, where the tokenizer is not done too.
     """
 
     config: Mapping[str, Any]
@@ -60,6 +61,7 @@ class Source:
     chat_template: str | None
     tokenizer: Callable[[], tuple[bytes, SpecialTokens]]
     reader: GgufReader
+    eos_ids: tuple[int, ...] = ()
 
 
 class Conversion:
@@ -276,7 +278,7 @@ class _MadeWhenRead:
 def _small(source: Source) -> tuple[list[tuple[str, bytes]], list[str] | None]:
     """Return the small files, and why there is no tokenizer among them if there is none."""
     tokenizer_config: dict[str, Any] = {}
-    generation: dict[str, Any] = {}
+    generation = {"eos_token_id": list(source.eos_ids)}
     files: list[tuple[str, bytes]] = []
     refused: list[str] | None = None
     try:
@@ -287,7 +289,6 @@ def _small(source: Source) -> tuple[list[tuple[str, bytes]], list[str] | None]:
     else:
         files.append(("tokenizer.json", tokenizer_json))
         tokenizer_config |= special.names
-        generation["eos_token_id"] = list(special.eos_ids)
     if source.chat_template is not None:
         tokenizer_config["chat_template"] = source.chat_template
     values = {

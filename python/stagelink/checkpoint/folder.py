@@ -40,6 +40,8 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     tokenizer_config = _optional(
         folder / "tokenizer_config.json", limits.TOKENIZER_CONFIG_BYTES_MAX
     )
+    generation = _optional(folder / "generation_config.json", limits.CONFIG_BYTES_MAX)
+    ends = _ids(generation, "eos_token_id", folder / "generation_config.json")
     placed = find_tensors(folder)
     table = tuple((name, one.info.dtype, one.info.shape) for name, one in sorted(placed.items()))
     files = {one.file.path: one.file for one in placed.values()}
@@ -59,6 +61,8 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
         read_parts=reader.read_parts,
         digest=lambda: digests.of_files(files.values()),
         tokenizer=lambda: load_tokenizer(folder, config, tokenizer_config),
+        # Known without a tokenizer too: who gives token ids gets an answer that ends.
+        eos_ids=tuple(ends),
     )
 
 

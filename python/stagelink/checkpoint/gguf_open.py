@@ -21,6 +21,7 @@ from stagelink.checkpoint.gguf_config import read_config
 from stagelink.checkpoint.gguf_source import GgufSource, part_files, read_parts
 from stagelink.checkpoint.gguf_tensors import GgufReader
 from stagelink.checkpoint.gguf_tokenizer import rebuild
+from stagelink.checkpoint.gguf_vocabulary import end_ids
 from stagelink.checkpoint.limits import TEMPLATE_BYTES_MAX
 from stagelink.checkpoint.opened import Contents, TensorInfo
 from stagelink.checkpoint.refusal import refuse, shown
@@ -86,7 +87,10 @@ def open_gguf(
             contents = _open_blocks(path, parts, error)
         else:
             contents = _direct(path, source) if conversion is None else conversion.later(source)
-    return dataclasses.replace(contents, gguf=lambda: GgufSource(parts), digest=digest)
+    ends = end_ids(parts[0].table.values)
+    return dataclasses.replace(
+        contents, gguf=lambda: GgufSource(parts), digest=digest, eos_ids=ends
+    )
 
 
 def _direct(path: Path, source: Source) -> Contents:
@@ -153,6 +157,7 @@ def read_source(path: Path, parts: tuple[Part, ...]) -> Source:
         chat_template=_template(values, path),
         tokenizer=lambda: rebuild(values, path),
         reader=GgufReader(stored),
+        eos_ids=end_ids(values),
     )
 
 

@@ -55,6 +55,15 @@ def take_tokens(
     return tokens, kinds
 
 
+def end_ids(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the ends of text that a GGUF's metadata names, whether its tokenizer is done or not.
+
+    What is no id here is refused where the tokenizer is made.
+    """
+    named = (values.get(PREFIX + key) for key in _ENDS)
+    return tuple(one for one in named if type(one) is int and one >= 0)
+
+
 def special_tokens(ids: Mapping[str, int], tokens: list[str]) -> SpecialTokens:
     """Return what goes with the tokenizer: ends, begin, and names for templates."""
     return SpecialTokens(

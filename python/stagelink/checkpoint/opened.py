@@ -77,6 +77,7 @@ class Contents:
     prepare: Callable[[], None] = lambda: None
     is_converted: Callable[[], bool] = lambda: False
     floats_refused: str | None = None
+    eos_ids: tuple[int, ...] = ()
 
 
 class Checkpoint:
@@ -91,6 +92,7 @@ class Checkpoint:
             whether a GGUF is read directly or through its cached conversion.
         chat_template: Text of the chat template, or ``None``.
         floats_refused: Why a GGUF of a known architecture is not read as floats; else ``None``.
+        eos_ids: Ends of text that the files name outside the tokenizer; it may know more.
     """
 
     def __init__(self, path: Path, contents: Contents, digests: Digests) -> None:
@@ -102,6 +104,7 @@ class Checkpoint:
         self.source_table = contents.source_table
         self.chat_template = contents.chat_template
         self.floats_refused = contents.floats_refused
+        self.eos_ids = contents.eos_ids
         self._digests = digests
         self._reader = contents.reader
         self._make_digest = contents.digest

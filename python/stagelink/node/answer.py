@@ -80,9 +80,9 @@ class Answer:
 
 
 def limits_of(task: Task, checkpoint: Checkpoint, family: Family, context: int) -> Limits:
-    """Return when a task's streams end; the tokenizer may know more ids than the config."""
+    """Return when a task's streams end; the tokenizer may know more ids than the configs."""
     tokenizer = checkpoint.usable_tokenizer()
-    known = frozenset(family.eos_ids)
+    known = frozenset(family.eos_ids) | frozenset(checkpoint.eos_ids)
     eos_ids = known if tokenizer is None else known | frozenset(tokenizer.eos_ids)
     return Limits(task.max_tokens, context, eos_ids=eos_ids, ignore_eos=task.ignore_eos)
 

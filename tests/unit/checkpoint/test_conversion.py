@@ -139,7 +139,7 @@ def test_a_damaged_folder_is_made_again(make_gguf, own_cache, monkeypatch, damag
 def test_another_converter_version_makes_another_folder(make_gguf, own_cache, monkeypatch):
     path = make_gguf().write()
     prepared(path)
-    monkeypatch.setattr(conversion, "CONVERTER_VERSION", 2)
+    monkeypatch.setattr(conversion, "CONVERTER_VERSION", conversion.CONVERTER_VERSION + 1)
     prepared(path)
     assert len([one for one in (own_cache / "conversions").iterdir() if one.is_dir()]) == 2
 

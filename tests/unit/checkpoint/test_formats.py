@@ -107,6 +107,21 @@ def test_the_command_line_runs_each_format_and_prints_the_same_tokens(tmp_path, 
     assert all(one == answers[0] for one in answers[1:])
 
 
+def test_an_answer_without_a_tokenizer_ends_where_the_generation_config_says(tmp_path, capsys):
+    _, config, _ = CASES["qwen3"]
+    (folder,) = made(tmp_path, "model")
+    write_folder(folder, config, weights_for(config))
+    asked = ["generate", str(folder), "--engine", "numpy", "--prompt-ids", "1,2,3", "--json"]
+    asked += ["--max-tokens", "3", "--quiet"]
+    assert main(asked) == 0
+    ids = json.loads(capsys.readouterr().out)["token_ids"]
+    assert len(set(ids)) == 3
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, ids[1]]}))
+    assert main(asked) == 0
+    ended = json.loads(capsys.readouterr().out)
+    assert (ended["token_ids"], ended["finish_reason"]) == (ids[:2], "stop")
+
+
 def test_inspect_tells_the_same_model_of_each_format(tmp_path, capsys, monkeypatch):
     # Asking the other engines takes the time of importing them.
     monkeypatch.setattr("stagelink.node.asked_engines.engine_names", lambda: ["numpy"])

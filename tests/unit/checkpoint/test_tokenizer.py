@@ -69,6 +69,36 @@ def test_ends_of_text_come_from_every_file_that_names_one(folder):
     assert tokenizer.special_names == {"eos_token": "<|im_end|>", "bos_token": "<|im_start|>"}
 
 
+def test_ends_of_text_are_known_where_no_tokenizer_is(folder):
+    folder.tokenizer = None
+    path = folder.write()
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 2]}))
+    checkpoint = open_checkpoint(path)
+    assert checkpoint.usable_tokenizer() is None
+    assert checkpoint.eos_ids == (0, 2)
+
+
+@pytest.mark.parametrize("value", [[1, "x"], "2", {"a": 1}, True])
+def test_an_end_of_text_that_is_no_id_is_refused_at_the_opening(folder, value):
+    path = folder.write()
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(path)
+    assert caught.value.reason == "config_field"
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_every_end_of_a_gguf_is_known_where_its_tokenizer_is_not_done(make_gguf, cache):
+    source = make_gguf(pre="unheard-of")
+    source.keys |= {"tokenizer.ggml.eot_token_id": 3}
+    path = source.write()
+    for _ in range(2):
+        checkpoint = open_checkpoint(path, cache=cache)
+        assert checkpoint.usable_tokenizer() is None
+        assert checkpoint.eos_ids == (2, 3)
+        checkpoint.prepare()
+
+
 def test_a_checkpoint_without_a_tokenizer_opens_and_says_so_when_asked(folder):
     folder.tokenizer = None
     assert refusal(folder) == "tokenizer_missing"
