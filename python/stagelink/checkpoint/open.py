@@ -5,6 +5,7 @@ It decides which reader is used, and reads nothing itself.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,16 +46,12 @@ def open_checkpoint(
         ConfigError: There is nothing at the path, or the cache folder cannot be used.
         DeadlineError: Another process did not finish the same conversion in time.
     """
-    place = _smollm2() if path == SMOLLM2 and isinstance(path, str) else Path(path)
+    place = _place(path)
     digests = Digests(remember=cache, progress=progress)
     if place.is_dir():
         return Checkpoint(place, open_folder(place, digests), digests)
     if not place.exists():
-        message = (
-            f"{place}: expected a folder, a .gguf file or {SMOLLM2}, got nothing at this path; "
-            "check it"
-        )
-        raise ConfigError(message, reason="path")
+        raise _no_model(f"{place}: ", "nothing at this path")
     if place.suffix.lower() == ".gguf":
         # Imported here, since a folder of safetensors needs none of it.
         from stagelink.checkpoint.gguf_open import open_gguf  # noqa: PLC0415
@@ -68,6 +65,25 @@ def open_checkpoint(
         got=f"a file that ends in {place.suffix or 'nothing'}",
         advice="name the folder that holds config.json",
     )
+
+
+def _place(path: str | Path) -> Path:
+    if path == SMOLLM2 and isinstance(path, str):
+        return _smollm2()
+    if not str(path):
+        # Path("") is the current folder, which nobody named.
+        raise _no_model("", "an empty path")
+    place = Path(path)
+    if str(path).startswith("~") and not place.exists():
+        # A shell leaves it alone within quotes, and in the file of a launcher.
+        with contextlib.suppress(RuntimeError):  # no such user, or one without a home
+            return place.expanduser()
+    return place
+
+
+def _no_model(where: str, got: str) -> ConfigError:
+    text = f"{where}expected a folder, a .gguf file or {SMOLLM2}, got {got}; check it"
+    return ConfigError(text, reason="path")
 
 
 def _smollm2() -> Path:

@@ -97,7 +97,8 @@ def _inside(folder: Path, name: str, where: Path) -> Path:
     try:
         target, home = path.resolve(strict=True), folder.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise _bad(where, "shard_missing", name, shown(str(error))) from None
+        got = getattr(error, "strerror", None) or "a link that leads to itself"
+        raise _bad(where, "shard_missing", name, got) from None
     homes = [home]
     if home.parent.name == "snapshots":
         homes.append(home.parent.parent / "blobs")

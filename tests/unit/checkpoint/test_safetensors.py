@@ -291,3 +291,27 @@ def test_nothing_at_the_path_is_a_wrong_use(tmp_path):
     assert caught.value.reason == "path"
     (tmp_path / "a.bin").write_bytes(b"")
     assert open_reason(tmp_path / "a.bin") == "file_kind"
+
+
+def test_an_empty_path_is_not_the_current_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder.write())
+    with pytest.raises(ConfigError, match=r"^expected a folder.* got an empty path") as caught:
+        open_checkpoint("")
+    assert caught.value.reason == "path"
+
+
+def test_a_path_that_a_shell_left_alone_is_below_the_home_folder(folder, monkeypatch):
+    path = folder.write()
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert EMBED in open_checkpoint(f"~/{path.name}").tensors
+    with pytest.raises(ConfigError, match=r"^~no-such-user/model: .* nothing at this path"):
+        open_checkpoint("~no-such-user/model")
+
+
+def test_a_shard_that_is_not_there_is_named_once(folder):
+    folder.shards = 2
+    path = folder.write()
+    next(path.glob("*.safetensors")).unlink()
+    with pytest.raises(CheckpointError, match=r"got No such file or directory; fetch") as caught:
+        open_checkpoint(path)
+    assert caught.value.reason == "shard_missing"
