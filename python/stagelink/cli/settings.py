@@ -238,7 +238,7 @@ def _threads(threads: int) -> int:
     if not 1 <= threads <= most:
         raise ConfigError(
             f"--threads is {threads}: expected 1 to {most}, {_THREADS_A_CORE} for each core of "
-            "this machine; give fewer",
+            "this machine; give a number in between",
             reason="threads",
         )
     return threads

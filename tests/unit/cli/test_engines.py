@@ -75,7 +75,9 @@ def test_a_list_that_does_not_fit_is_refused(flags: list[str], reason: str) -> N
 def test_more_threads_than_four_a_core_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert settings.model_config(_parsed("--threads", "8")).threads == 8
-    assert _reason(settings.model_config, _parsed("--threads", "9")) == "threads"
+    for text in ("9", "0", "-3"):
+        with pytest.raises(ConfigError, match=f"is {text}: expected 1 to 8,.*in between$"):
+            settings.model_config(_parsed("--threads", text))
 
 
 def test_what_only_some_ranks_choose_reaches_the_config() -> None:
