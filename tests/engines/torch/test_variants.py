@@ -87,7 +87,7 @@ def _hold(folder: Path, variant: Variant, stage: Callable[..., Any]) -> None:
     _make(folder, variant)
     config = json.loads((folder / "config.json").read_text())
     layers = config["num_hidden_layers"]
-    generator = np.random.default_rng(4)
+    generator = np.random.default_rng(variant.seed)
     ids = [int(one) for one in generator.integers(0, 250, _ROWS)]
     expected = _expected(folder, ids)
     whole = _rows(folder, ids, (), layers, stage)
