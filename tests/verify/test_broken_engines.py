@@ -166,7 +166,7 @@ def test_a_fault_in_a_stage_of_smollm2_is_named(
     rank = 1 + (engines[2] == BROKEN_MLX)
     node = lab.run(
         "verify", "smollm2", "--engines", ",".join(engines), *CLOSE, "--context", "256",
-        "--positions", "64", "--json", "--quiet",
+        "--positions", "64", "--chunk-rows", "48", "--json", "--quiet",
         environment={"STAGELINK_CACHE": "", "STAGELINK_TEST_FAULT": fault},
     )  # fmt: skip
     found = receipt(node, 1, 500.0)
