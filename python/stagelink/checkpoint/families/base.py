@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 FULL, SLIDING, LINEAR, MLA = "full", "sliding", "linear", "mla"
+
+# What the engines allocate beyond the state itself: positions in such steps and a row of sinks;
+# a recurrent state now and at up to three earlier points; the rows of the last pieces and spans.
+_POSITIONS_STEP = 512
+_SINKS = 1
+_STATES_HELD = 4
+_SPAN_ROWS = 16
+_SPANS = 2
 BODY = "model."
 HEAD = "lm_head.weight"
 
@@ -33,17 +41,35 @@ class LayerState:
         bytes_per_position: Bytes that each position adds, up to ``window`` positions.
         bytes_fixed: Bytes that a stream takes whatever its length: conv and recurrent state.
         window: Positions that are kept, or ``None`` for all.
+        bytes_per_row: Bytes of one row's inputs, kept to run it again after a cut; 0 where a cut
+            needs none.
     """
 
     kind: str
     bytes_per_position: int
     bytes_fixed: int = 0
     window: int | None = None
+    bytes_per_row: int = 0
 
     def bytes_at(self, positions: int) -> int:
         """Return the bytes of a stream of so many positions."""
         kept = positions if self.window is None else min(positions, self.window)
         return self.bytes_fixed + kept * self.bytes_per_position
+
+    def bytes_held(self, context: int, piece_rows: int) -> int:
+        """Return the most that the torch and numpy engines hold for one stream.
+
+        It is more than the state itself: sliding layers keep every position, and a recurrent layer
+        keeps earlier states and the rows since, so that a stream can be cut back.
+
+        Args:
+            context: Positions that a stream may have.
+            piece_rows: Most rows of one piece.
+        """
+        positions = -(-(context + _SINKS) // _POSITIONS_STEP) * _POSITIONS_STEP
+        rows = _SPANS * max(piece_rows, _SPAN_ROWS)
+        fixed = self.bytes_fixed * _STATES_HELD + self.bytes_per_row * rows
+        return fixed + positions * self.bytes_per_position
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,10 @@ class DeltaFamily(GroupedFamily):
             return GroupedFamily.layer_state(self, n, value_bytes)
         conv = (self.conv_kernel - 1) * self.conv_width * value_bytes
         state = self.linear_values * self.linear_key_width * _RECURRENT_BYTES
-        return LayerState(LINEAR, 0, conv + state)
+        # Values that are mixed, and a float32 decay and rate a head; or the row as it came in.
+        inputs = self.conv_width * value_bytes + 2 * self.linear_value_heads * _RECURRENT_BYTES
+        row = max(inputs, self.width * value_bytes)
+        return LayerState(LINEAR, 0, conv + state, bytes_per_row=row)
 
 
 def take_delta(source: Source, model_type: str, *, kv_heads: int) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""What the slots of the torch engine weigh, beside what the table of families says of it.
+
+It measures no peak of a process and no weight.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch", reason="the torch engine is not installed here")
+
+from tests.engines.torch.rig import CHUNKINGS, in_chunks, make_stage, token_ids
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import read_family
+from stagelink_conformance.families import FAMILIES
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_torch.delta_slots import DeltaSlots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_STREAMS, _CONTEXT, _ROWS = 4, 256, 128
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_no_layer_holds_more_than_the_table_says(tiny: Callable[..., Path], name: str) -> None:
+    checkpoint = open_checkpoint(tiny(name))
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    engine = make_stage(tiny(name), 0, family.layers)
+    Pipeline([engine]).play(in_chunks(token_ids(), CHUNKINGS["ragged"]))
+    assert engine._loaded is not None
+    for n, slots in enumerate(engine._loaded.model.slots):
+        state = family.layer_state(n, 4)
+        inputs = _kept_inputs(slots) if isinstance(slots, DeltaSlots) else 0
+        said = state.bytes_held(_CONTEXT, _ROWS)
+        arrays = dataclasses.replace(state, bytes_per_row=0).bytes_held(_CONTEXT, _ROWS)
+        assert slots.nbytes <= arrays * _STREAMS, f"layer {n}"
+        assert inputs <= said - arrays, f"layer {n}"
+
+
+def _kept_inputs(slots: DeltaSlots) -> int:
+    """Return the bytes of the rows that a cut would run again."""
+    pieces = [piece for spans in slots._spans for span in spans for piece in span.pieces]
+    tensors = [one for piece in pieces for one in (piece.mixed, piece.decay, piece.rate)]
+    # A view keeps all of what it is a part of.
+    whole = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in tensors}
+    return sum(one.nbytes() for one in whole.values())
