@@ -5,9 +5,11 @@ It knows no plan and no stream; positions and sequence ids are the caller's.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from stagelink_llamacpp.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -32,7 +33,9 @@ _FLASH_ATTENTION_OFF, _FLASH_ATTENTION_ON = 0, 1
 _SPLIT_NONE = 0
 # Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
 # the same tensors would stay beside the copy.
-_READ_WHOLE = 0
+_READ_WHOLE, _MAPPED = 0, 1
+_DROP = 4
+_MAPS = "/proc/self/maps"
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
 
@@ -97,8 +100,12 @@ class Context:
         nodes: Nodes,
         *,
         alive: Callable[[float], None] | None = None,
+        mapped: bool = False,
     ) -> None:
         """Load the file; ``alive`` is called with the part of it that is loaded.
+
+        With ``mapped`` what llama.cpp copies stays in memory once: the file's own pages are dropped
+        after loading, and read again only where they are used.
 
         Raises:
             EngineError: ``load`` with what llama.cpp said.
@@ -113,7 +120,9 @@ class Context:
         asked = frozenset(name for name in (self._output, self._input) if name)
         self._watch = Watch(library, asked, self._take) if asked else None
         self._source = self._target = self._got = self._given = self._wanted = 0
-        self._load(path, device, alive)
+        self._load(path, device, alive, _MAPPED if mapped else _READ_WHOLE)
+        if mapped:
+            _drop_pages(path)
         self._open(shape)
         api = library.api
         self.width = int(api.llama_model_n_embd(self._model))
@@ -202,14 +211,16 @@ class Context:
             api.llama_model_free(self._model)
         self._context = self._model = None
 
-    def _load(self, path: Path, device: Device, alive: Callable[[float], None] | None) -> None:
+    def _load(
+        self, path: Path, device: Device, alive: Callable[[float], None] | None, mode: int
+    ) -> None:
         api = self._library.api
         params = api.llama_model_default_params()
         handles = device.handles()
         params.devices = ctypes.cast(handles, ctypes.c_void_p)
         params.n_gpu_layers = device.layers_there
         params.split_mode = _SPLIT_NONE
-        params.load_mode = _READ_WHOLE
+        params.load_mode = mode
 
         broken: list[BaseException] = []
 
@@ -286,6 +297,20 @@ class Context:
         library.get_data(node, self._target + self._got, 0, size)
         self._got += size
         return True
+
+
+def _drop_pages(path: Path) -> None:
+    """Drop the resident pages of a file that is mapped to be read; nothing where none is told."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        drop = ctypes.CDLL(None).madvise
+        drop.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        with Path(_MAPS).open(encoding="utf-8", errors="surrogateescape") as maps:
+            own = [line.split(maxsplit=5) for line in maps if str(path.resolve()) in line]
+        for span, rights, *_ in own:
+            # A page that the process could have written to must not be lost.
+            if rights.startswith("r--"):
+                begin, end = (int(one, 16) for one in span.split("-"))
+                drop(begin, end - begin, _DROP)
 
 
 class _Batch:

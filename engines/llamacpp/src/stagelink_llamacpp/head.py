@@ -78,7 +78,9 @@ class Head:
     def __init__(self, library: Library, path: Path, setup: Setup, nodes: Nodes) -> None:
         """Load the head's file."""
         shape = Shape(HEAD_ROWS, 1, HEAD_ROWS, "float16", setup.threads)
-        self._context = Context(library, path, setup.device, shape, nodes)
+        # The vocabulary stands in the file once, and where llama.cpp reorders its type it would be
+        # held twice: as the table that nobody reads here, and as the copy that is multiplied.
+        self._context = Context(library, path, setup.device, shape, nodes, mapped=True)
 
     def logits(self, rows: Floats) -> Floats:
         """Return float32 logits ``[n, vocab]`` of rows ``[n, width]``."""
