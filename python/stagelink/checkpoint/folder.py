@@ -36,6 +36,8 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     Raises:
         CheckpointError: For a file that is missing, lies about itself, or contradicts another.
     """
+    if not (folder / "config.json").exists():
+        raise _no_config(folder)
     config = strict_json.read_object(folder / "config.json", limits.CONFIG_BYTES_MAX)
     tokenizer_config = _optional(
         folder / "tokenizer_config.json", limits.TOKENIZER_CONFIG_BYTES_MAX
@@ -64,6 +66,16 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
         # Known without a tokenizer too: who gives token ids gets an answer that ends.
         eos_ids=tuple(ends),
     )
+
+
+def _no_config(folder: Path) -> CheckpointError:
+    """Say which path was meant, where the folder shows it."""
+    advice = "name the folder that holds it"
+    if any(folder.glob("*.gguf")):
+        advice = "name a .gguf file itself"
+    elif (folder / "snapshots").is_dir():
+        advice = "name one of the folders in its folder snapshots"
+    return refuse("file_missing", folder, expected="a config.json", got="none", advice=advice)
 
 
 def load_tokenizer(

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits
-from stagelink.checkpoint.refusal import refuse, shown
+from stagelink.checkpoint.refusal import LFS_POINTER, refuse, shown
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.weight_file import WeightFile
@@ -111,8 +111,10 @@ def walk(file: WeightFile) -> GgufTable:
             ``tensor_shape`` or ``quantization``.
     """
     cursor = _Cursor(file)
-    if cursor.take(4) != _MAGIC:
-        raise _bad(file, "header", "the magic GGUF", "another one")
+    magic = cursor.take(4)
+    if magic != _MAGIC:
+        got = LFS_POINTER if magic == b"vers" else "another one"
+        raise _bad(file, "header", "the magic GGUF", got)
     version = cursor.u32()
     if version not in _VERSIONS:
         raise _bad(file, "header", "little-endian GGUF version 2 or 3", f"version {version}")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SHOWN_CHARS_MAX = 80
+# What a clone without git-lfs leaves in a weight file's place: a text that begins "version ".
+LFS_POINTER = "a text in its place, as git-lfs leaves until git lfs pull"
 
 
 def shown(value: object) -> str:

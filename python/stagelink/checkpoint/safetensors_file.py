@@ -24,7 +24,7 @@ from stagelink.checkpoint.limits import (
 )
 from stagelink.checkpoint.memory import aligned_empty, rows_shape
 from stagelink.checkpoint.opened import TensorInfo
-from stagelink.checkpoint.refusal import refuse, shown
+from stagelink.checkpoint.refusal import LFS_POINTER, refuse, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,7 +192,8 @@ def _header_bytes(file: WeightFile) -> bytes:
         length = int.from_bytes(prefix, "little")
         if length > SAFETENSORS_HEADER_BYTES_MAX:
             wanted = f"a header of at most {SAFETENSORS_HEADER_BYTES_MAX} bytes"
-            raise _bad(file, "header", wanted, f"{length} bytes")
+            got = LFS_POINTER if prefix == b"version " else f"{length} bytes"
+            raise _bad(file, "header", wanted, got)
         if length > file.size - _PREFIX_BYTES:
             wanted = f"{length} bytes of header"
             raise _bad(file, "truncated", wanted, f"{file.size - _PREFIX_BYTES} bytes left")

@@ -315,3 +315,27 @@ def test_a_shard_that_is_not_there_is_named_once(folder):
     with pytest.raises(CheckpointError, match=r"got No such file or directory; fetch") as caught:
         open_checkpoint(path)
     assert caught.value.reason == "shard_missing"
+
+
+@pytest.mark.parametrize(
+    ("beside", "advice"),
+    [
+        ("a.gguf", "name a .gguf file itself"),
+        ("snapshots", "in its folder snapshots"),
+        ("x", "it$"),
+    ],
+)
+def test_a_folder_without_a_config_says_which_path_may_be_meant(tmp_path, beside, advice):
+    (tmp_path / beside).mkdir()
+    with pytest.raises(CheckpointError, match=f"expected a config.json, got none.*{advice}") as one:
+        open_checkpoint(tmp_path)
+    assert one.value.reason == "file_missing"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_what_git_lfs_leaves_in_place_of_the_weights_is_named(folder, name):
+    path = folder.write() / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
+    with pytest.raises(CheckpointError, match="git lfs pull") as caught:
+        open_checkpoint(path if path.suffix == ".gguf" else path.parent)
+    assert caught.value.reason == "header"
