@@ -209,6 +209,10 @@ def _experts() -> dict[str, Variant]:
     one_best = {"n_group": 2, "topk_group": 1}
     found["deepseek_v3-groups"] = Variant("deepseek_v3", one_best)
     found["deepseek_v3-one_group"] = Variant("deepseek_v3", {"n_group": 1, "topk_group": 1})
+    single = {"n_group": 8, "topk_group": 2}
+    found["deepseek_v3-single_groups"] = Variant(
+        "deepseek_v3", single, {}, "config_field", "n_group"
+    )
     found["deepseek_v3-halves"] = Variant("deepseek_v3", {"rope_interleave": False})
     return found
 

@@ -71,6 +71,10 @@ def read_deepseek_v3(source: Source, model_type: str) -> DeepseekV3Family:
     """
     fields = source.fields
     config = take_latent(source, model_type, _MEANT)
+    # A group is worth the sum of its two best experts.
+    if config["n_routed_experts"] < 2 * config["n_group"]:
+        wanted = f"at most half of {config['n_routed_experts']} experts"
+        raise fields.refusal("n_group", wanted, config["n_group"])
     config["norm_topk_prob"] = fields.flag("norm_topk_prob", default=True)
     config["rope_interleave"] = fields.flag("rope_interleave", default=True)
     said = "num_mtp_layers" if fields.has("num_mtp_layers") else "num_nextn_predict_layers"
