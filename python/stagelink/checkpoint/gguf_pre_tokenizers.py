@@ -61,8 +61,8 @@ _DEEPSEEK3: Final = Rules(
 _QWEN2: Final = Rules(_splits(_WORDS % ""), normalizer=_NFC)
 
 # Left out, since llama.cpp cuts otherwise: gpt-4o and tekken (it knows ASCII capitals alone, and
-# cuts before a combining mark), deepseek-coder and deepseek-llm (U+3000 is a space to it and a
-# character of its own to them). docs/checkpoints.md 3 says what was measured.
+# cuts before a combining mark), deepseek-coder (U+3000 is a space to it and a character of its own
+# to the model). docs/checkpoints.md 3 has the figures; deepseek-llm was not compared.
 PRE_TOKENIZERS: Final = {
     "gpt-2": _GPT2,
     "phi-2": _GPT2,
