@@ -6,6 +6,7 @@ What only a GPU can show is in tests/gpu.
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
 from stagelink_torch.graphs import BUCKET_MIN, EagerRecorder, GraphRunner, decode_bucket
 from stagelink_torch.lanes import HostLanes
 from stagelink_torch.layer import Batch, Piece, Setup
+from stagelink_torch.machine import use_whole_precision
 from stagelink_torch.transfer import SlabTransfer
 
 if TYPE_CHECKING:
@@ -84,6 +86,30 @@ def test_a_recording_serves_any_streams_of_its_shape(tiny: Callable[..., Path]) 
     plain.play(prompts)
     for one, other in zip(got, plain.play(rounds), strict=True):
         assert np.abs(one.logits - other.logits).max() <= 1e-4
+
+
+class _Full:
+    """A device without memory for a recording."""
+
+    def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        work()
+        raise torch.OutOfMemoryError("no memory for a graph")
+
+
+@pytest.mark.parametrize("cause", ["shapes", "memory"])
+def test_a_round_without_room_for_its_recording_has_the_bits_of_a_replay(
+    tiny: Callable[..., Path], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
+    recorded = _as_on_a_device(tiny("llama")).play(script)
+    pipeline = _as_on_a_device(tiny("llama"))
+    runner = pipeline.engines[0]._loaded.runner
+    if cause == "memory":
+        runner._recorder = _Full()
+    else:
+        monkeypatch.setattr("stagelink_torch.graphs._RECORDINGS_MAX", 0)
+    assert_same_bits(pipeline.play(script), recorded)
+    assert not runner._shapes
 
 
 @pytest.mark.parametrize("ending", [CLOSE, CONTINUE])
@@ -159,9 +185,31 @@ def test_a_slab_is_written_again_only_after_the_device_has_read_it() -> None:
         assert torch.equal(rows, torch.tensor([[value] * 3] * 2 + [[0.0] * 3] * 2))
     record = lanes.record
     # The third batch uses the first slab again: the host waits for its copy, the copy for the use.
-    assert record.index("host waits side 1") < record.index("side waits compute 2")
-    assert record.index("compute waits side 1") < record.index("mark compute 2")
-    assert record[:2] == ["side begins", "side waits None"]
+    assert record.index("host waits side 2") < record.index("side waits compute 3")
+    assert record.index("compute waits side 2") < record.index("mark compute 3")
+
+
+def test_products_on_a_device_keep_the_precision_of_their_dtype(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "restored afterwards")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32, products.allow_bf16_reduced_precision_reduction
+    products.allow_tf32 = products.allow_bf16_reduced_precision_reduction = True
+    try:
+        use_whole_precision()
+        assert not products.allow_tf32
+        assert not products.allow_bf16_reduced_precision_reduction
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        products.allow_tf32, products.allow_bf16_reduced_precision_reduction = before
+
+
+def test_the_first_rows_come_after_their_slab_was_made() -> None:
+    lanes = HostLanes()
+    SlabTransfer(SETUP, 3, lanes).take(torch.ones(2, 3), 4)
+    assert lanes.record[:3] == ["mark compute 1", "side begins", "side waits compute 1"]
 
 
 def test_rows_given_are_in_place_after_finish_and_copied_after_their_computing() -> None:
@@ -172,11 +220,11 @@ def test_rows_given_are_in_place_after_finish_and_copied_after_their_computing()
         transfer.give(torch.full((2, 3), float(value)), target)
     transfer.finish()
     assert [float(target.mean()) for target in targets] == [1.0, 2.0, 3.0]
-    assert lanes.record[:3] == ["mark compute 1", "side begins", "side waits compute 1"]
+    assert lanes.record[1:4] == ["mark compute 2", "side begins", "side waits compute 2"]
     assert [one for one in lanes.record if one.startswith("host waits")] == [
-        "host waits side 2",
-        "host waits side 4",
-        "host waits side 6",
+        "host waits side 3",
+        "host waits side 5",
+        "host waits side 7",
     ]
 
 

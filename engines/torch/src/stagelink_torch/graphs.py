@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Recordings attend over a power of two of positions, at least this many.
 BUCKET_MIN = 256
-# A recording holds memory of its own: beyond this many shapes, rounds run without one.
+# A recording holds memory of its own: beyond this many shapes, the same work runs without one.
 _RECORDINGS_MAX = 64
 
 
@@ -45,16 +45,22 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         """Take the device."""
         self._device = device
+        # Replays come one after the other and their results are copied out, so that all recordings
+        # can share one pool; torch's own stream for captures is made once, on whichever device.
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """Run once to warm up libraries, capture, and return what replays."""
-        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        side = self._stream
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side):
             work()
         torch.cuda.current_stream(self._device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads of the process may use their own devices meanwhile.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode=mode):
             result = work()
 
         def replay() -> torch.Tensor:
@@ -88,8 +94,8 @@ class GraphRunner:
     """Replays decode rounds; everything else step by step.
 
     Which of the two a round takes, and over how many positions it attends, follows from its plan
-    and from which shapes are recorded; stages that have seen the same rounds have recorded the
-    same ones. Beyond ``_RECORDINGS_MAX`` shapes a new one runs step by step.
+    alone. A shape that is not recorded, because there are ``_RECORDINGS_MAX`` already or because
+    the device has no memory for one more, runs the same work at once: its bits are a replay's.
     """
 
     def __init__(self, model: Model, setup: Setup, width: int, recorder: Recorder) -> None:
@@ -97,19 +103,34 @@ class GraphRunner:
         self._model, self._setup, self._width = model, setup, width
         self._recorder = recorder
         self._shapes: dict[tuple[int, int], _Recording] = {}
+        self._is_full = False
 
     def run(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Replay where every stream has one row."""
         bucket = decode_bucket(batch, self._setup.context)
-        key = (batch.rows, bucket)
-        if not bucket or (key not in self._shapes and len(self._shapes) >= _RECORDINGS_MAX):
+        if not bucket:
             return self._model.run(rows, batch)
-        if key not in self._shapes:
-            self._shapes[key] = self._record(rows, batch, bucket)
-        return self._shapes[key].replay(rows, batch)
+        key = (batch.rows, bucket)
+        recording = self._shapes.get(key)
+        if recording is None:
+            recording = self._prepare(rows, batch, bucket)
+            if self._record(recording):
+                self._shapes[key] = recording
+        return recording.replay(rows, batch)
 
-    def _record(self, rows: torch.Tensor, batch: Batch, bucket: int) -> _Recording:
+    def _record(self, recording: _Recording) -> bool:
         """Record a shape. Its first runs write the round's own keys and values, as it will."""
+        if self._is_full or len(self._shapes) >= _RECORDINGS_MAX:
+            return False
+        try:
+            recording.work = self._recorder.record(recording.work)
+        except torch.OutOfMemoryError:
+            # The next ones would not fit either, and each try would empty torch's cache.
+            self._is_full = True
+        return not self._is_full
+
+    def _prepare(self, rows: torch.Tensor, batch: Batch, bucket: int) -> _Recording:
+        """Return the memory of a shape with this round in it, and the work on it."""
         device = self._setup.device
         own = torch.empty((batch.rows, self._width), dtype=self._setup.dtype, device=device)
         positions = torch.zeros(batch.rows, dtype=torch.int64, device=device)
@@ -121,7 +142,7 @@ class GraphRunner:
             again = Batch(batch.pieces, batch.rows, positions, slots, bucket)
             return self._model.run(own.clone(), again)
 
-        recording.work = self._recorder.record(work)
+        recording.work = work
         return recording
 
 

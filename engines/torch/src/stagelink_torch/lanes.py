@@ -42,8 +42,8 @@ class Lanes(Protocol):
         """Mark the computing lane's work so far."""
         ...
 
-    def side_waits(self, mark: Mark | None) -> None:
-        """Let what the side lane is given from now on wait for a mark; ``None`` is long past."""
+    def side_waits(self, mark: Mark) -> None:
+        """Let what the side lane is given from now on wait for a mark."""
         ...
 
     def compute_waits(self, mark: Mark) -> None:
@@ -82,7 +82,7 @@ class HostLanes:
         """Mark."""
         return self._mark("compute")
 
-    def side_waits(self, mark: Mark | None) -> None:
+    def side_waits(self, mark: Mark) -> None:
         """Write down the wait."""
         self.record.append(f"side waits {mark}")
 
@@ -140,7 +140,7 @@ class CudaLanes:
         """Record an event on the computing stream: the device's current one outside ``side``."""
         return self._recorded(torch.cuda.current_stream(self._device))
 
-    def side_waits(self, mark: Mark | None) -> None:
+    def side_waits(self, mark: Mark) -> None:
         """Let the side stream wait for an event."""
         if isinstance(mark, torch.cuda.Event):
             self._side.wait_event(mark)

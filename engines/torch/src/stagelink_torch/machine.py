@@ -5,6 +5,7 @@ It makes no layer. Refusals are ``ConfigError`` and come before any weights are 
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ def make_setup(family: Family, settings: EngineSettings) -> Setup:
     """
     _check_limits(family, settings)
     device = _device(settings.device)
+    if device.type == "cuda":
+        use_whole_precision()
     dtype = _dtype(settings.dtype, "dtype", device)
     kv_dtype = dtype
     if settings.kv_dtype != "auto":
@@ -45,6 +48,20 @@ def make_setup(family: Family, settings: EngineSettings) -> Setup:
         slots=settings.streams_max,
         rows_max=settings.rows_max,
     )
+
+
+def use_whole_precision() -> None:
+    """Let CUDA's products keep the precision of their dtype, and their workspace its size.
+
+    torch's defaults and the environment may let float32 products round to TF32, and sums of 16-bit
+    ones to 16 bits; cuBLAS chooses its sums by the workspace that it finds. The last is read when a
+    process first multiplies on a device.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    products = torch.backends.cuda.matmul
+    products.allow_tf32 = False
+    products.allow_bf16_reduced_precision_reduction = False
+    products.allow_fp16_reduced_precision_reduction = False
 
 
 def dtype_name(dtype: torch.dtype) -> str:

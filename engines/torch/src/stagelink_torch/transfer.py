@@ -82,9 +82,10 @@ class SlabTransfer:
         self._device_in = [
             torch.zeros(shape, dtype=setup.dtype, device=setup.device) for _ in range(_SLABS)
         ]
-        # When the slab's last copy in was read, and when the device is done with its own slab.
+        # When the slab's last copy in was read, and when the device is done with its own slab: at
+        # first with its zeroing, which a first copy on the side lane could otherwise come before.
         self._read: list[Mark | None] = [None] * _SLABS
-        self._used: list[Mark | None] = [None] * _SLABS
+        self._used: list[Mark] = [lanes.mark_compute()] * _SLABS
         self._leaving: list[_Leaving | None] = [None] * _SLABS
         self._taken = self._given = 0
 
