@@ -153,6 +153,15 @@ def _windows() -> dict[str, Variant]:
         slide = {"layer_types": ["sliding_attention"] * 8}
         found[f"{name}-all_slide"] = Variant(name, slide)
         found[f"{name}-none_slides"] = Variant(name, {"layer_types": ["full_attention"] * 8})
+    # What a gpt-oss config means that does not say how positions turn.
+    said = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0}
+    said |= {"beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 4096}
+    unsaid = {"rope_parameters": None, "num_hidden_layers": 2}
+    found["gpt_oss-rope_unsaid-two_layers"] = Variant(
+        "gpt_oss",
+        {"rope_parameters": said, "num_hidden_layers": 2, "layer_types": None},
+        unsaid,
+    )
     for name in _DELTA:
         found[f"{name}-all_full"] = Variant(name, {"layer_types": ["full_attention"] * 8})
         found[f"{name}-all_linear"] = Variant(name, {"layer_types": ["linear_attention"] * 8})

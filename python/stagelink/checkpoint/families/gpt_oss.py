@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 _THETA: Final = 150000.0
 _KINDS: Final = ("sliding_attention", "full_attention")
 _MEANT: Final = {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128}
+# What is meant where a config says nothing of how positions turn: not the plain turning.
+_YARN: Final = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 _ALPHA: Final = 1.702
 _LIMIT: Final = 7.0
 
@@ -89,6 +98,8 @@ def read_gpt_oss(source: Source, model_type: str) -> GptOssFamily:
     config["sliding_window"] = fields.count("sliding_window", WIDTH_MAX)
     config["swiglu_alpha"] = fields.number("swiglu_alpha", _ALPHA)
     config["swiglu_limit"] = fields.number("swiglu_limit", _LIMIT)
+    if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
+        fields.fill({"rope_parameters": _YARN})
     rope = config["rope_parameters"] = take_rope_parameters(fields, _THETA, WITH_YARN)
     config["attention_bias"] = True
     # Says once more where the positions of YaRN begin.
