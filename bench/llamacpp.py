@@ -40,10 +40,16 @@ if TYPE_CHECKING:
 SHAPES = ((1, 512, 32), (4, 256, 32))
 SMOKE_SHAPES = ((1, 32, 4), (4, 16, 4))
 DECODE_AT = 64
+KINDS = ("prompt", "decode")
 
 
 def measure(
-    setup: Setup, name: str, repeats: int, shapes: Sequence[tuple[int, ...]], *, spinning: bool
+    setup: Setup,
+    name: str,
+    arguments: argparse.Namespace,
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    spinning: bool,
 ) -> Samples:
     """Every contender on one wire, the order turned round each time."""
     samples: Samples = {}
@@ -57,14 +63,14 @@ def measure(
         }
         if spinning:
             contenders[SPINNING] = Fresh(dataclasses.replace(setup, wait="spin"), place, 2)
-        for repeat in range(repeats):
+        for repeat in range(arguments.repeats):
             order = list(contenders.items())[:: -1 if repeat % 2 else 1]
             for streams, rows, steps in shapes:
                 tasks = {
                     "prompt": Task(streams, rows, 0, seed=repeat),
                     "decode": Task(streams, min(rows, DECODE_AT), steps, seed=repeat),
                 }
-                for kind, task in tasks.items():
+                for kind, task in ((one, tasks[one]) for one in arguments.kinds):
                     for contender, one in order:
                         told = one.ask(task)
                         samples.setdefault((contender, streams, kind), []).append(
@@ -95,7 +101,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             if reason is not None:
                 lines.append({"bench": "llamacpp", "wire": name, "skipped": reason})
                 continue
-            samples = measure(setup, name, arguments.repeats, shapes, spinning=spinning)
+            samples = measure(setup, name, arguments, shapes, spinning=spinning)
             told = lines_of(name, samples, shapes, arguments.threads)
             lines += [one | {"one_core": arguments.one_core} for one in told]
     return lines
@@ -127,18 +133,26 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of every process (default 1)")
     parser.add_argument("--one-core", action="store_true", help="all processes on one core (Linux)")
     parser.add_argument("--wires", default=",".join(WIRES), help=f"of {', '.join(WIRES)}")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the results here")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart here")
     parser.add_argument("--smoke", action="store_true", help="loopback, one short run")
     arguments = parser.parse_args(words)
-    arguments.wires = [name.strip() for name in arguments.wires.split(",")]
-    if unknown := [name for name in arguments.wires if name not in WIRES]:
-        parser.error(f"expected some of {', '.join(WIRES)}, got {unknown[0]!r}")
+    arguments.wires = _some(parser, arguments.wires, WIRES)
+    arguments.kinds = _some(parser, arguments.kinds, KINDS)
     if arguments.one_core and not _cores():
         parser.error("--one-core: this system does not let a program choose its cores")
     if arguments.smoke:
         arguments.wires, arguments.repeats = [WIRES[0]], 1
     return arguments
+
+
+def _some(parser: argparse.ArgumentParser, text: str, known: Sequence[str]) -> list[str]:
+    """The names of a list with commas; wrong use where one is not known."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"expected some of {', '.join(known)}, got {unknown[0]!r}")
+    return names
 
 
 def main() -> int:
