@@ -30,6 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_trials() -> Iterator[None]:
     # A process for every slice of every test; test_hostile_files.py has the trials.

@@ -9,54 +9,31 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
-from tests.engines.llamacpp.native_chain import (
-    BATCH,
-    CONTEXT,
-    STREAMS,
-    Model,
-    read_source,
-    rule_for,
-    script,
-)
+from tests.engines.llamacpp.beside_whole import assert_equal, make_stage
+from tests.engines.llamacpp.native_chain import read_source, rule_for
 from tests.engines.llamacpp.test_architectures import spread
 from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
 from tests.engines.llamacpp.tiny_shapes import layers_for
 
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineSettings, read_family
+from stagelink.engine import ConfigError, read_family
 from stagelink.node.asked_engines import engine_cuts
-from stagelink_conformance.pipeline import Pipeline
-from stagelink_conformance.plans import Entry
-from stagelink_conformance.scripts import step
 from stagelink_llamacpp import LlamaCppEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.engines.llamacpp.native_chain import Place
-
-_SETTINGS = EngineSettings(
-    context=CONTEXT, streams_max=STREAMS, rows_max=BATCH, chunk_rows=32, threads=1
-)
-# At most the rows of one call of the head: more are another composition there.
-_CHUNKS, _STEPS = (30, 7), 3
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_three_stages_equal_the_whole_file_in_one_context(name: str, tmp_path: Path) -> None:
     path = make_gguf(tmp_path, name, kind="Q8_0", block_count=layers_for(name, 3))
-    _equal(path, spread(rule_for(read_source(path)), 3), 2)
+    assert_equal(path, spread(rule_for(read_source(path)), 3), 2)
 
 
 @pytest.mark.long
@@ -67,7 +44,7 @@ def test_one_two_three_and_five_stages_equal_the_whole_file(
 ) -> None:
     path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 5))
     for stages, streams in itertools.product((1, 2, 3, 5), (1, 4)):
-        _equal(path, spread(rule_for(read_source(path)), stages), streams)
+        assert_equal(path, spread(rule_for(read_source(path)), stages), streams)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +56,7 @@ def test_a_forbidden_range_is_refused_by_the_engine_before_it_loads(
 ) -> None:
     path = make_gguf(tmp_path, name)
     with pytest.raises(ConfigError, match="nearest allowed") as caught:
-        _stage(path, first, end)
+        make_stage(path, first, end)
     assert caught.value.reason == "engine_cut"
 
 
@@ -96,48 +73,12 @@ def test_the_drafters_layers_are_counted_neither_by_the_family_nor_by_the_engine
     path = make_gguf(tmp_path, "qwen35_drafter", kind="Q8_0")
     layers = read_family(open_checkpoint(path).config).layers
     assert layers == rule_for(read_source(path)).layers == 8
-    _stage(path, 0, layers)
+    make_stage(path, 0, layers)
     with pytest.raises(ConfigError) as caught:
-        _stage(path, 0, layers + 1)
+        make_stage(path, 0, layers + 1)
     assert caught.value.reason == "engine_range"
 
 
 def test_inspect_asks_the_engine_where_it_cuts(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(make_gguf(tmp_path, "smollm3"))
     assert engine_cuts(checkpoint, ["llamacpp", "numpy"]) == {"llamacpp": [4]}
-
-
-def _equal(path: Path, cuts: Sequence[int], streams: int) -> None:
-    layers = rule_for(read_source(path)).layers
-    bounds = (0, *cuts, layers)
-    stages = [_stage(path, *one) for one in itertools.pairwise(bounds)]
-    for stage in stages:
-        stage.load()
-    pipeline = Pipeline(stages)
-    last = f"l_out-{layers - 1}"
-    try:
-        with Model(path, [last]) as whole:
-            for places, tokens in script(streams, _CHUNKS, _STEPS):
-                expected = whole.run(places, tokens=tokens)
-                got = pipeline.round(*_round(places, tokens))
-                assert got.rows.tobytes() == expected[last].tobytes(), f"rows, cuts {cuts}"
-                assert got.logits.tobytes() == expected["logits"].tobytes(), f"logits, cuts {cuts}"
-                assert got.logits.std() > 0.05
-    finally:
-        pipeline.close()
-
-
-def _stage(path: Path, first: int, end: int) -> LlamaCppEngine:
-    checkpoint = open_checkpoint(path)
-    family = read_family(checkpoint.config)
-    return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=_SETTINGS)
-
-
-def _round(places: Sequence[Place], tokens: Sequence[int]) -> tuple:
-    entries = []
-    for stream, group in itertools.groupby(places, key=lambda place: place[0]):
-        rows = list(group)
-        first = rows[0][1]
-        entries.append(Entry(stream + 1, CONTINUE if first else OPEN, first, len(rows)))
-    one = step(*entries, ids=tokens)
-    return one.plan, np.asarray(one.token_ids)

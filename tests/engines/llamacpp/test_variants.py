@@ -5,7 +5,6 @@ The architectures' own tiny files are in test_engine_architectures.py.
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import TYPE_CHECKING
 
@@ -14,15 +13,8 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
-from tests.engines.llamacpp.native_chain import (
-    BATCH,
-    CONTEXT,
-    STREAMS,
-    Model,
-    read_source,
-    rule_for,
-    script,
-)
+from tests.engines.llamacpp.beside_whole import assert_equal, load_stages
+from tests.engines.llamacpp.native_chain import read_source, rule_for
 from tests.engines.llamacpp.test_architectures import spread
 from tests.engines.llamacpp.tiny_gguf import make_gguf
 from tests.engines.llamacpp.variants import ONLY_STORED, VARIANTS, layers_of
@@ -30,45 +22,30 @@ from tests.engines.llamacpp.variants import ONLY_STORED, VARIANTS, layers_of
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.cli.main import main
 from stagelink.config import ModelConfig
-from stagelink.engine import (
-    CONTINUE,
-    OPEN,
-    CheckpointError,
-    ConfigError,
-    EngineSettings,
-    read_family,
-)
+from stagelink.engine import OPEN, CheckpointError, ConfigError, read_family
 from stagelink.node.asked_engines import ask_engines
 from stagelink.node.stage import check_model
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
-from stagelink_llamacpp import LlamaCppEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-_SETTINGS = EngineSettings(
-    context=CONTEXT, streams_max=STREAMS, rows_max=BATCH, chunk_rows=32, threads=1
-)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.mark.parametrize("label", sorted(VARIANTS))
 def test_stages_of_a_variant_equal_the_whole_file(label: str, tmp_path: Path) -> None:
     path = _file(tmp_path, label)
     cuts = VARIANTS[label].cuts or spread(rule_for(read_source(path)), 3)
-    assert_equal(path, cuts)
+    assert_equal(path, cuts, floats=False, moved=0.01)
 
 
 @pytest.mark.parametrize("alignment", [64, 4096])
 def test_a_file_of_another_alignment_equals_the_whole_file(alignment: int, tmp_path: Path) -> None:
-    assert_equal(make_gguf(tmp_path, "llama", kind="Q4_0", alignment=alignment), (3, 6))
+    path = make_gguf(tmp_path, "llama", kind="Q4_0", alignment=alignment)
+    assert_equal(path, (3, 6), floats=False, moved=0.01)
 
 
 def test_a_file_whose_alignment_llama_cpp_itself_cannot_map_gives_the_usual_bits(
@@ -135,49 +112,12 @@ def test_a_damaged_file_of_a_known_architecture_opens_for_nobody(tmp_path: Path)
 def test_a_tensor_outside_the_layers_that_no_rule_knows_is_refused(tmp_path: Path) -> None:
     path = make_gguf(tmp_path, "phi3", tensors={"output.scale": (1,)})
     with pytest.raises(ConfigError, match=r"'output\.scale' of 1") as caught:
-        _stages(path, ())
+        load_stages(path, (), floats=False)
     assert caught.value.reason == "engine_family"
 
 
-def assert_equal(path: Path, cuts: Sequence[int]) -> None:
-    """Compare the last layer's rows and the logits of prompts in chunks, and of decode steps."""
-    stages = _stages(path, cuts)
-    last = f"l_out-{rule_for(read_source(path)).layers - 1}"
-    pipeline = Pipeline(stages)
-    try:
-        with Model(path, [last]) as whole:
-            for places, tokens in script(2, (30, 7), 3):
-                expected = whole.run(places, tokens=tokens)
-                entries = []
-                for stream, group in itertools.groupby(places, key=lambda place: place[0]):
-                    rows = list(group)
-                    first = rows[0][1]
-                    op = CONTINUE if first else OPEN
-                    entries.append(Entry(stream + 1, op, first, len(rows)))
-                one = step(*entries, ids=tokens)
-                got = pipeline.round(one.plan, np.asarray(one.token_ids))
-                assert got.rows.tobytes() == expected[last].tobytes(), f"rows, cuts {cuts}"
-                assert got.logits.tobytes() == expected["logits"].tobytes(), f"logits, cuts {cuts}"
-                assert got.logits.std() > 0.01
-    finally:
-        pipeline.close()
-
-
-def _stages(path: Path, cuts: Sequence[int]) -> list[LlamaCppEngine]:
-    checkpoint = open_checkpoint(path, floats=False)
-    family = read_family(checkpoint.config, str(path), checkpoint.tensors)
-    bounds = itertools.pairwise((0, *cuts, family.layers))
-    stages = [
-        LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=_SETTINGS)
-        for first, end in bounds
-    ]
-    for stage in stages:
-        stage.load()
-    return stages
-
-
 def _logits(path: Path) -> bytes:
-    pipeline = Pipeline(_stages(path, (4,)))
+    pipeline = Pipeline(load_stages(path, (4,), floats=False))
     one = step(Entry(1, OPEN, 0, 9), ids=list(range(9)))
     outcome = pipeline.round(one.plan, np.asarray(one.token_ids))
     pipeline.close()

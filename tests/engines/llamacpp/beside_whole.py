@@ -1,0 +1,88 @@
+"""A file's stages beside the whole file in one llama.cpp context: the same bytes in every round.
+
+It makes no files and chooses no cuts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tests.engines.llamacpp.native_chain import (
+    BATCH,
+    CONTEXT,
+    STREAMS,
+    Model,
+    read_source,
+    rule_for,
+    script,
+)
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import CONTINUE, OPEN, EngineSettings, read_family
+from stagelink_conformance.pipeline import Pipeline
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import step
+from stagelink_llamacpp import LlamaCppEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.engines.llamacpp.native_chain import Place
+
+    from stagelink_conformance.plans import RoundPlan
+
+_SETTINGS = EngineSettings(
+    context=CONTEXT, streams_max=STREAMS, rows_max=BATCH, chunk_rows=32, threads=1
+)
+# At most the rows of one call of the head: more are another composition there.
+_CHUNKS, _STEPS = (30, 7), 3
+
+
+def make_stage(path: Path, first: int, end: int, *, floats: bool = True) -> LlamaCppEngine:
+    """Make a stage that is not loaded; without ``floats`` of a file that only the blocks serve."""
+    checkpoint = open_checkpoint(path, floats=floats)
+    family = read_family(checkpoint.config, str(path), checkpoint.tensors)
+    return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=_SETTINGS)
+
+
+def load_stages(path: Path, cuts: Sequence[int], *, floats: bool = True) -> list[LlamaCppEngine]:
+    """Load a stage for every range between the cuts."""
+    bounds = itertools.pairwise((0, *cuts, rule_for(read_source(path)).layers))
+    stages = [make_stage(path, *one, floats=floats) for one in bounds]
+    for stage in stages:
+        stage.load()
+    return stages
+
+
+def assert_equal(
+    path: Path, cuts: Sequence[int], streams: int = 2, *, floats: bool = True, moved: float = 0.05
+) -> None:
+    """Compare the last layer's rows and the logits of prompts in chunks, and of decode steps.
+
+    ``moved`` is the least standard deviation of the logits: equal ones must not be so by being 0.
+    """
+    last = f"l_out-{rule_for(read_source(path)).layers - 1}"
+    pipeline = Pipeline(load_stages(path, cuts, floats=floats))
+    try:
+        with Model(path, [last]) as whole:
+            for places, tokens in script(streams, _CHUNKS, _STEPS):
+                expected = whole.run(places, tokens=tokens)
+                got = pipeline.round(*_round(places, tokens))
+                assert got.rows.tobytes() == expected[last].tobytes(), f"rows, cuts {cuts}"
+                assert got.logits.tobytes() == expected["logits"].tobytes(), f"logits, cuts {cuts}"
+                assert got.logits.std() > moved
+    finally:
+        pipeline.close()
+
+
+def _round(places: Sequence[Place], tokens: Sequence[int]) -> tuple[RoundPlan, np.ndarray]:
+    entries = []
+    for stream, group in itertools.groupby(places, key=lambda place: place[0]):
+        rows = list(group)
+        first = rows[0][1]
+        entries.append(Entry(stream + 1, CONTINUE if first else OPEN, first, len(rows)))
+    one = step(*entries, ids=tokens)
+    return one.plan, np.asarray(one.token_ids)
