@@ -155,6 +155,24 @@ def test_what_a_family_has_no_formula_for_is_refused_by_name(config, change, rea
     assert any(key in str(error) for key in change)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "method"),
+    [("deepseek_v2", "group_limited_greedy"), ("deepseek_v3", "noaux_tc")],
+)
+def test_more_experts_a_row_than_the_kept_groups_hold_are_refused_by_name(model_type, method):
+    # 8 experts in 4 groups, 2 of which are kept: a row has 4 to choose from.
+    config = DEEPSEEK | {"model_type": model_type, "topk_method": method}
+    assert read_family(config | {"num_experts_per_tok": 4}).experts_used == 4
+    error = refused(config | {"num_experts_per_tok": 5})
+    assert error.reason == "config_field"
+    assert "'num_experts_per_tok': expected at most 4," in str(error)
+
+
+def test_a_model_that_does_not_look_at_its_groups_may_use_all_experts():
+    config = DEEPSEEK | {"model_type": "deepseek_v2", "topk_method": "greedy"}
+    assert read_family(config | {"num_experts_per_tok": 8}).experts_used == 8
+
+
 def test_a_drafter_is_there_whole_or_not_at_all():
     for config, first in ((QWEN3_5, "mtp.fc.weight"), (DEEPSEEK, "model.layers.4.eh_proj.weight")):
         family = read_family(config)

@@ -9,7 +9,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from stagelink.checkpoint.families.config_reading import common_arguments, finish
-from stagelink.checkpoint.families.latent import LatentFamily, latent_arguments, take_latent
+from stagelink.checkpoint.families.latent import (
+    LatentFamily,
+    check_group_room,
+    latent_arguments,
+    take_latent,
+)
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.config_reading import Source
@@ -52,7 +57,10 @@ def read_deepseek_v2(source: Source, model_type: str) -> DeepseekV2Family:
     method = fields.raw("topk_method", "greedy")
     if method not in _METHODS:
         raise fields.refusal("topk_method", " or ".join(_METHODS), method)
+    by_groups = method == "group_limited_greedy"
+    if by_groups:
+        check_group_room(fields, config)
     config |= {"topk_method": method, "norm_topk_prob": False}
     arguments = common_arguments(config, source) | latent_arguments(config)
     finish(fields, _FIXED)
-    return DeepseekV2Family(**arguments, by_groups=method == "group_limited_greedy")
+    return DeepseekV2Family(**arguments, by_groups=by_groups)

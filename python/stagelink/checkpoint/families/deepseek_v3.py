@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from stagelink.checkpoint.families.blocks import norm_shapes
 from stagelink.checkpoint.families.config_reading import common_arguments, finish
-from stagelink.checkpoint.families.latent import LatentFamily, latent_arguments, take_latent
+from stagelink.checkpoint.families.latent import (
+    LatentFamily,
+    check_group_room,
+    latent_arguments,
+    take_latent,
+)
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -75,6 +80,7 @@ def read_deepseek_v3(source: Source, model_type: str) -> DeepseekV3Family:
     if config["n_routed_experts"] < 2 * config["n_group"]:
         wanted = f"at most half of {config['n_routed_experts']} experts"
         raise fields.refusal("n_group", wanted, config["n_group"])
+    check_group_room(fields, config)
     config["norm_topk_prob"] = fields.flag("norm_topk_prob", default=True)
     config["rope_interleave"] = fields.flag("rope_interleave", default=True)
     said = "num_mtp_layers" if fields.has("num_mtp_layers") else "num_nextn_predict_layers"

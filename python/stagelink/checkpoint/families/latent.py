@@ -153,6 +153,20 @@ def _take_groups(fields: Fields, config: dict[str, Any]) -> None:
     config["routed_scaling_factor"] = fields.number("routed_scaling_factor")
 
 
+def check_group_room(fields: Fields, config: Mapping[str, Any]) -> None:
+    """Refuse more experts a row than the kept groups hold: nothing would say which the others are.
+
+    Raises:
+        CheckpointError: ``config_field``.
+    """
+    room = config["topk_group"] * (config["n_routed_experts"] // config["n_group"])
+    used = config["num_experts_per_tok"]
+    if used > room:
+        groups = f"{config['topk_group']} of {config['n_group']} groups"
+        wanted = f"at most {room}, the experts of {groups} (topk_group of n_group)"
+        raise fields.refusal("num_experts_per_tok", wanted, used)
+
+
 def latent_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``LatentFamily`` that an understood config answers."""
     return {
