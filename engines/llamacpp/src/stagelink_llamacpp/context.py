@@ -5,20 +5,20 @@ It knows no plan and no stream; positions and sequence ids are the caller's.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagelink_llamacpp.pages import collapse_new, drop_pages, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -34,8 +34,6 @@ _SPLIT_NONE = 0
 # Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
 # the same tensors would stay beside the copy.
 _READ_WHOLE, _MAPPED = 0, 1
-_DROP = 4
-_MAPS = "/proc/self/maps"
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
 
@@ -100,12 +98,12 @@ class Context:
         nodes: Nodes,
         *,
         alive: Callable[[float], None] | None = None,
-        mapped: bool = False,
+        held_once: bool = False,
     ) -> None:
         """Load the file; ``alive`` is called with the part of it that is loaded.
 
-        With ``mapped`` what llama.cpp copies stays in memory once: the file's own pages are dropped
-        after loading, and read again only where they are used.
+        With ``held_once`` what llama.cpp copies into another order is in memory once, also where
+        the original stays in use by the library: it is mapped, and its pages are dropped.
 
         Raises:
             EngineError: ``load`` with what llama.cpp said.
@@ -120,9 +118,15 @@ class Context:
         asked = frozenset(name for name in (self._output, self._input) if name)
         self._watch = Watch(library, asked, self._take) if asked else None
         self._source = self._target = self._got = self._given = self._wanted = 0
-        self._load(path, device, alive, _MAPPED if mapped else _READ_WHOLE)
-        if mapped:
-            _drop_pages(path)
+        reordered = library.reordered
+        self._load(path, device, alive, _MAPPED if held_once else _READ_WHOLE)
+        if held_once and library.reordered == reordered:
+            # Nothing was copied, so reading it holds it once as well, and computes faster: mapped
+            # pages are small, and tensors in them lie as the file has them.
+            self.close()
+            self._load(path, device, alive, _READ_WHOLE)
+        elif held_once:
+            drop_pages(path)
         self._open(shape)
         api = library.api
         self.width = int(api.llama_model_n_embd(self._model))
@@ -159,8 +163,8 @@ class Context:
         if self._got != self._wanted or self._given != (self._wanted if self._input else 0):
             raise self._library.failure(f"{self._wanted} bytes of rows", _AGAIN, "native")
 
-    def logits(self, rows: Floats) -> Floats:
-        """Run rows through the head's file and return ``[n, vocab]``, memory of their own."""
+    def logits(self, rows: Floats, out: Floats) -> None:
+        """Run rows through the head's file and write their logits ``[n, vocab]``."""
         self.forget(0)
         self._wanted = rows.nbytes
         if self._watch is not None:
@@ -170,7 +174,7 @@ class Context:
         if self._input and self._given != self._wanted:
             raise self._library.failure(f"to give {self._wanted} bytes of rows", _AGAIN, "native")
         found = self._library.api.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(found, (len(rows), self.vocab)).copy()
+        ctypes.memmove(out.ctypes.data, found, out.nbytes)
 
     def forget(self, sequence: int, position: int = 0) -> bool:
         """Drop what a sequence holds from ``position`` on; say whether that could be done."""
@@ -223,6 +227,7 @@ class Context:
         params.load_mode = mode
 
         broken: list[BaseException] = []
+        before = private_spans()
 
         def tell(fraction: float, _: object) -> bool:
             try:
@@ -240,6 +245,10 @@ class Context:
             raise broken[0]
         if self._model is None:
             raise self._library.failure(f"llama.cpp to load {path.name}", _AGAIN, "load")
+        collapse_new(before, lambda: tell(1.0, None))
+        if broken:
+            self.close()
+            raise broken[0]
 
     def _open(self, shape: Shape) -> None:
         api = self._library.api
@@ -297,20 +306,6 @@ class Context:
         library.get_data(node, self._target + self._got, 0, size)
         self._got += size
         return True
-
-
-def _drop_pages(path: Path) -> None:
-    """Drop the resident pages of a file that is mapped to be read; nothing where none is told."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        drop = ctypes.CDLL(None).madvise
-        drop.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        with Path(_MAPS).open(encoding="utf-8", errors="surrogateescape") as maps:
-            own = [line.split(maxsplit=5) for line in maps if str(path.resolve()) in line]
-        for span, rights, *_ in own:
-            # A page that the process could have written to must not be lost.
-            if rights.startswith("r--"):
-                begin, end = (int(one, 16) for one in span.split("-"))
-                drop(begin, end - begin, _DROP)
 
 
 class _Batch:

@@ -80,14 +80,14 @@ class Head:
         shape = Shape(HEAD_ROWS, 1, HEAD_ROWS, "float16", setup.threads)
         # The vocabulary stands in the file once, and where llama.cpp reorders its type it would be
         # held twice: as the table that nobody reads here, and as the copy that is multiplied.
-        self._context = Context(library, path, setup.device, shape, nodes, mapped=True)
+        self._context = Context(library, path, setup.device, shape, nodes, held_once=True)
 
     def logits(self, rows: Floats) -> Floats:
         """Return float32 logits ``[n, vocab]`` of rows ``[n, width]``."""
         out = np.empty((len(rows), self._context.vocab), np.float32)
         for begin in range(0, len(rows), HEAD_ROWS):
             part = rows[begin : begin + HEAD_ROWS]
-            out[begin : begin + len(part)] = self._context.logits(part)
+            self._context.logits(part, out[begin : begin + len(part)])
         return out
 
     def close(self) -> None:

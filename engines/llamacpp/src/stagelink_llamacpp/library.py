@@ -21,6 +21,8 @@ _PACKAGE = "llama-cpp-python"
 _INSTALL = 'pip install "stagelink[llamacpp]"'
 # ggml's level of an error; 3 is that of a warning.
 _ERROR = 4
+# Said once for a model of which something is copied, with how much that was.
+_REORDERED = "_REPACK model buffer size"
 _LINES_KEPT = 8
 _LINE_CHARS_MAX = 300
 
@@ -35,6 +37,7 @@ class Library:
         get_data: ``ggml_backend_tensor_get(tensor, target, offset, size)``.
         set_data: ``ggml_backend_tensor_set(tensor, source, offset, size)``.
         said: What the library gave as the reason of the last failure.
+        reordered: How many times it copied weights into another order for this processor.
     """
 
     def __init__(self) -> None:
@@ -69,6 +72,7 @@ class Library:
         self.set_data = native.ggml_backend_tensor_set
         self.set_data.argtypes, self.set_data.restype = self.get_data.argtypes, None
         self.said = ""
+        self.reordered = 0
         self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
         # The library keeps the pointer: the object must live as long.
         self._callback = self.api.llama_log_callback(self._take_line)
@@ -100,6 +104,7 @@ class Library:
         if not line:
             return
         _LOG.debug("%s", line)
+        self.reordered += _REORDERED in line
         if level == _ERROR:
             self._lines.append(line)
 

@@ -170,7 +170,8 @@ def main(arguments: list[str]) -> int:
         mixed = None
         if nodes.output is None:
             for count in (_ROWS, 1):
-                context.logits(np.full((count, context.width), 0.1, np.float32))
+                rows = np.full((count, context.width), 0.1, np.float32)
+                context.logits(rows, np.empty((count, context.vocab), np.float32))
         else:
             mixed = _mixed(context)
         context.close()
