@@ -176,7 +176,7 @@ def test_linear_scaling_and_equal_numbers_per_layer_are_understood(make_gguf):
     assert config["num_key_value_heads"] == 2
 
 
-@pytest.mark.parametrize("pre", ["default", "deepseek-llm", "gpt-4o"])
+@pytest.mark.parametrize("pre", ["default", "falcon", "bloom"])
 def test_a_pre_tokenizer_that_is_not_exact_is_refused_by_name(make_gguf, pre):
     error = refusal(make_gguf(pre=pre).write())
     assert error.reason == "pre_tokenizer"
