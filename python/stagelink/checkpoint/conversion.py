@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.tokenizer import SpecialTokens
 
 # Goes up when a conversion of the same file would hold other bytes.
-CONVERTER_VERSION = 2
+CONVERTER_VERSION = 3
 _MANIFEST = "manifest.json"
 
 

@@ -45,6 +45,7 @@ _KNOWN: Final = frozenset((
     "add_space_prefix", "remove_extra_whitespaces", "merges",
 ))  # fmt: skip
 # A token of a sentence is never longer; each of its places is looked at for a merge.
+_MERGED: Final = (NORMAL, USER_DEFINED)
 _TOKEN_CHARS_MAX: Final = 512
 
 
@@ -100,7 +101,7 @@ def _merges(tokens: list[str], kinds: list[int], scores: list[float]) -> list[li
     ranks = {token: token_id for token_id, token in enumerate(tokens)}
     found: list[tuple[float, int, int, list[str]]] = []
     for token, kind, score in zip(tokens, kinds, scores, strict=True):
-        if kind != NORMAL or not 2 <= len(token) <= _TOKEN_CHARS_MAX:
+        if kind not in _MERGED or not 2 <= len(token) <= _TOKEN_CHARS_MAX:
             continue
         for at in range(1, len(token)):
             left, right = ranks.get(token[:at]), ranks.get(token[at:])

@@ -1,14 +1,20 @@
-"""SentencePiece vocabularies of GGUF files cut text as llama.cpp does with the same file."""
+"""SentencePiece vocabularies of GGUF files cut text as SentencePiece and llama.cpp do.
+
+A small vocabulary is written by hand, a larger one trained by SentencePiece itself.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import random
 
 import gguf
 import numpy as np
 import pytest
 import tokenizers
 from tests.unit.checkpoint.gguf_families import metadata, to_gguf
+from tests.unit.checkpoint.many_texts import many_texts
 from tests.unit.checkpoint.test_gguf_families import CASES
 
 from stagelink.checkpoint.families.registry import read_family
@@ -57,7 +63,7 @@ def write(path, change=None, **replaced):
     """Write a tiny llama with this vocabulary; ``replaced`` sets lists of it otherwise."""
     tokens, scores, kinds = vocabulary()
     _, config, _ = CASES["llama"]
-    config = config | {"vocab_size": len(tokens)}
+    config = config | {"vocab_size": len(replaced.get("tokens", tokens))}
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in metadata("llama", config).items():
         (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
@@ -70,9 +76,9 @@ def write(path, change=None, **replaced):
     writer.add_unk_token_id(0)
     if change is not None:
         change(writer)
-    random = np.random.default_rng(1)
+    drawn = np.random.default_rng(1)
     shapes = read_family(config).all_tensors()
-    weights = {name: random.normal(0, 0.1, s).astype(np.float32) for name, s in shapes.items()}
+    weights = {name: drawn.normal(0, 0.1, s).astype(np.float32) for name, s in shapes.items()}
     for name, array in to_gguf("llama", config, weights).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
@@ -107,6 +113,74 @@ def test_llama_cpp_cuts_the_same_texts_into_the_same_ids(tmp_path, prefix):
             assert tokenizer.encode(text) == theirs, text
     finally:
         model.close()
+
+
+MANY = [*(text for text in TEXTS if "<" not in text), *many_texts(12, 800)]
+
+
+def with_named_tokens():
+    """Put tokens that are found before all others, spaces around them, into half of the texts."""
+    rng = random.Random(4)
+    named = ["<tool>", " <tool>", "<tool> ", "<s>", "</s> ", "<unk>", "<0x41>", "<s> <s>"]
+    for text in MANY[:400]:
+        at = rng.randint(0, len(text))
+        yield text[:at] + rng.choice(named) + text[at:]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["begins", "bare"])
+def trained(request):
+    """Train pieces on the texts; whether a space is put before a text is the parameter."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line for text in MANY for line in text.splitlines() if line),
+        model_writer=out, model_type="bpe", vocab_size=2400, character_coverage=0.98,
+        byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=request.param,
+        remove_extra_whitespaces=False, allow_whitespace_only_pieces=True, split_digits=True,
+        user_defined_symbols=["<tool>", 3 * SPACE], num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    return sentencepiece.SentencePieceProcessor(model_proto=out.getvalue()), request.param
+
+
+def as_gguf(path, trained, *, plain_spaces):
+    """Write the trained pieces; tokens of spaces with them or, as newer files, plain ones."""
+    model, begins = trained
+    tokens, scores, kinds = [], [], []
+    for n in range(model.get_piece_size()):
+        piece = model.id_to_piece(n)
+        named = piece in ("<tool>", 3 * SPACE)
+        tokens.append(piece.replace(SPACE, " ") if named and plain_spaces else piece)
+        scores.append(model.get_score(n))
+        kinds.append(
+            2 if model.is_unknown(n) else 3 if model.is_control(n) else 6 if model.is_byte(n)
+            else 4 if named else 1
+        )  # fmt: skip
+    return write(
+        path, lambda w: w.add_add_space_prefix(begins), tokens=tokens, scores=scores, kinds=kinds
+    )
+
+
+@pytest.mark.parametrize("plain_spaces", [False, True])
+def test_many_texts_get_the_ids_of_llama_cpp(tmp_path, trained, plain_spaces):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    path = as_gguf(tmp_path / "m.gguf", trained, plain_spaces=plain_spaces)
+    tokenizer = open_checkpoint(path, cache=False).tokenizer()
+    model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    try:
+        for text in [*MANY, *with_named_tokens()]:
+            theirs = model.tokenize(text.encode(), add_bos=True, special=True)
+            assert tokenizer.encode(text) == theirs, text
+    finally:
+        model.close()
+
+
+def test_many_texts_get_the_ids_of_sentencepiece_itself(tmp_path, trained):
+    path = as_gguf(tmp_path / "m.gguf", trained, plain_spaces=False)
+    tokenizer = open_checkpoint(path, cache=False).tokenizer()
+    for text in MANY:
+        ids = tokenizer.encode(text, add_special=False)
+        assert ids == trained[0].encode(text), text
+        assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.parametrize(
