@@ -27,6 +27,7 @@ FAMILIES = (
     "qwen2",
     "qwen3",
     "smollm3",
+    "granite",
     "mixtral",
     "qwen3_moe",
     "gemma3_text",

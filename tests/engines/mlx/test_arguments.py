@@ -70,7 +70,7 @@ def refused(folder: Path, **changes: Any) -> ConfigError:
         ("mixtral", "hidden_act", "gelu"),
         ("deepseek_v2", "norm_topk_prob", True),
         ("gemma3_text", "final_logit_softcapping", 30.0),
-        ("gpt_oss", "swiglu_limit", 6.0),
+        ("gpt_oss", "attention_bias", False),
     ],
 )
 def test_a_field_that_mlx_lm_would_drop_is_refused_by_name(

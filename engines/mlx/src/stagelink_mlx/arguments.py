@@ -111,6 +111,12 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         # No experts that all rows share is None there, and would be a block of no width as 0.
         "n_shared_experts": family.config.get("n_shared_experts") or None,
     }
+    if family.model_type == "granite":
+        # No layer of the family has one; mlx_lm wants it said.
+        found |= {"attention_bias": False, "mlp_bias": False}
+    if family.model_type == "gpt_oss":
+        # mlx_lm looks for both kinds, to make masks that the engine makes (layers.py).
+        found["layer_types"] = ["sliding_attention", "full_attention"]
     if "kv_lora_rank" in family.config:
         # Read for the scale of the softmax alone; the frequencies are the engine's (rope.py).
         found["rope_scaling"] = {

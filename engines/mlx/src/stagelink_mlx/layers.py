@@ -15,6 +15,8 @@ from mlx.utils import tree_flatten
 from stagelink.engine import CheckpointError
 from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.cache import KeysValues, Recurrent
+from stagelink_mlx.corrections import correct_layers
+from stagelink_mlx.ends import Ends
 from stagelink_mlx.rope import make_rope
 from stagelink_mlx.weights import Weights
 
@@ -69,12 +71,11 @@ class LayerRange:
         self._dtype = dtype
         self._layers = list(model.model.layers[first:end])
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
-        self._ends = _Ends(model, family.tied) if lead else nn.Module()
+        self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
+        correct_layers(self._layers, family)
         self._turn_heads()
         self._quantize()
         self.held_bytes = sum(self._check(at, names) for at, names in self._parts())
-        if self._recipe.scaled_embedding:
-            self._scale = mx.array(family.width**0.5, dtype)
 
     @property
     def has_float_experts(self) -> bool:
@@ -103,16 +104,13 @@ class LayerRange:
 
     def embed(self, ids: mx.array) -> mx.array:
         """Return the rows ``[1, ids, width]`` of token ids."""
-        rows: mx.array = self._ends.model["embed_tokens"](ids)[None].astype(self._dtype)
-        return rows * self._scale if self._recipe.scaled_embedding else rows
+        rows: mx.array = self._ends.embed(ids)
+        return rows
 
     def head(self, rows: mx.array) -> mx.array:
         """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
-        normed = self._ends.model["norm"](rows)
-        head = self._ends.get("lm_head")
-        embedding = self._ends.model["embed_tokens"]
-        logits: mx.array = embedding.as_linear(normed) if head is None else head(normed)
-        return logits.astype(mx.float32)
+        logits: mx.array = self._ends.head(rows)
+        return logits
 
     def run(self, rows: mx.array, caches: list[LayerCache], first: int) -> mx.array:
         """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
@@ -161,7 +159,8 @@ class LayerRange:
             dims = config.get("qk_rope_head_dim") or int(
                 config["head_dim"] * parameters.get("partial_rotary_factor", 1.0)
             )
-            attention.rope = make_rope(parameters, dims, traditional=self._recipe.traditional)
+            pairs = config.get("rope_interleave", self._recipe.traditional)
+            attention.rope = make_rope(parameters, dims, traditional=pairs)
 
     def _quantize(self) -> None:
         """Make quantized modules of those whose weights come with scales."""
@@ -207,17 +206,6 @@ class LayerRange:
                 expected, got = list(wanted[name].shape), list(found[name].shape)
                 raise _refuse("tensor_shape", prefix + name, f"shape {expected}", str(got))
         return sum(array.nbytes for array in found.values())
-
-
-class _Ends(nn.Module):
-    """Embedding, final norm and head of a model, under the names of their tensors."""
-
-    def __init__(self, model: Any, tied: bool) -> None:
-        super().__init__()
-        body = model.model
-        self.model = {"embed_tokens": body.embed_tokens, "norm": body.norm}
-        if not tied:
-            self.lm_head = getattr(model, "language_model", model).lm_head
 
 
 def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:

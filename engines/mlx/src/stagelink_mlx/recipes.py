@@ -29,10 +29,11 @@ class Recipe:
             are told by it.
         traditional: Whether RoPE turns neighbouring values.
         array_mask: Whether the layers need a mask as an array even where ``"causal"`` would do.
-        scaled_embedding: Whether embedded rows are multiplied by the root of the width.
+        embedding_scale: What embedded rows are multiplied by: ``"root"`` of the width, or a field.
+        logits_divisor: The field that logits are divided by.
         dense: Parts of names of tensors that become floats though they are stored quantized, since
             mlx_lm takes them apart.
-        is_sanitized: Whether mlx_lm's own ``sanitize`` names the tensors.
+        layout: How tensors are laid out: a key of ``layouts.LAYOUTS``.
     """
 
     module: str
@@ -43,9 +44,10 @@ class Recipe:
     interval: str = ""
     traditional: bool = False
     array_mask: bool = False
-    scaled_embedding: bool = False
+    embedding_scale: str = ""
+    logits_divisor: str = ""
     dense: tuple[str, ...] = ()
-    is_sanitized: bool = True
+    layout: str = "as_it_is"
 
 
 def _fixed(**values: Any) -> Mapping[str, tuple[Any, ...]]:
@@ -54,7 +56,8 @@ def _fixed(**values: Any) -> Mapping[str, tuple[Any, ...]]:
     return MappingProxyType(one)
 
 
-# What the engine itself does, whatever mlx_lm would do: RoPE, masks, caches, the tied head.
+# What the engine itself does, whatever mlx_lm would do: RoPE, masks, caches, the tied head, and
+# what corrections.py sets.
 HANDLED: Final = frozenset(
     (
         "rope_parameters",
@@ -68,6 +71,9 @@ HANDLED: Final = frozenset(
         "tie_word_embeddings",
         "full_attention_interval",
         "sliding_window_pattern",
+        "rope_interleave",
+        "swiglu_alpha",
+        "swiglu_limit",
     )
 )
 # What changes no row: training, generation, and words about the file. M-RoPE's sections say which
@@ -107,7 +113,7 @@ _DELTA: Final = _fixed(hidden_act="silu", attn_output_gate=True, output_gate_typ
 _QWEN3_5: Final = MappingProxyType(
     {**_DELTA, "norm_topk_prob": (True,), "mlp_only_layers": ([], ()), "decoder_sparse_step": (1,)}
 )
-_LATENT: Final = _fixed(hidden_act="silu", mlp_bias=False, ep_size=1, rope_interleave=True)
+_LATENT: Final = _fixed(hidden_act="silu", mlp_bias=False, ep_size=1)
 
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
@@ -116,9 +122,17 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         # q, k and v have biases without saying so; a head is an even share of the width.
         "qwen2": Recipe("qwen2", _fixed(hidden_act="silu", attention_bias=True)),
         "qwen3": Recipe("qwen3", _PLAIN),
-        "mixtral": Recipe("mixtral", _fixed(hidden_act="silu")),
-        "qwen3_moe": Recipe("qwen3_moe", _PLAIN),
-        "qwen3_next": Recipe("qwen3_next", _DELTA, interval="full_attention_interval"),
+        "granite": Recipe(
+            "granite",
+            _fixed(hidden_act="silu"),
+            embedding_scale="embedding_multiplier",
+            logits_divisor="logits_scaling",
+        ),
+        "mixtral": Recipe("mixtral", _fixed(hidden_act="silu"), layout="stacked"),
+        "qwen3_moe": Recipe("qwen3_moe", _PLAIN, layout="stacked"),
+        "qwen3_next": Recipe(
+            "qwen3_next", _DELTA, interval="full_attention_interval", layout="delta"
+        ),
         "qwen3_5_text": Recipe(
             "qwen3_5",
             _QWEN3_5,
@@ -126,6 +140,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             "qwen3_5",
             "language_model.",
             interval="full_attention_interval",
+            layout="delta",
         ),
         "qwen3_5_moe_text": Recipe(
             "qwen3_5_moe",
@@ -134,11 +149,13 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             "qwen3_5_moe",
             "language_model.",
             interval="full_attention_interval",
+            layout="delta",
         ),
         "deepseek_v2": Recipe(
             "deepseek_v2",
             MappingProxyType({**_LATENT, "norm_topk_prob": (False,), "scoring_func": ("softmax",)}),
             traditional=True,
+            layout="stacked",
         ),
         "deepseek_v3": Recipe(
             "deepseek_v3",
@@ -148,6 +165,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             traditional=True,
             array_mask=True,
             dense=(".kv_b_proj.",),
+            layout="latent",
         ),
         "gemma3_text": Recipe(
             "gemma3_text",
@@ -160,13 +178,12 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 use_bidirectional_attention=False,
             ),
             interval="sliding_window_pattern",
-            scaled_embedding=True,
-            is_sanitized=False,
+            embedding_scale="root",
         ),
         "gpt_oss": Recipe(
             "gpt_oss",
-            _fixed(hidden_act="silu", attention_bias=True, swiglu_limit=7.0, swiglu_alpha=1.702),
-            is_sanitized=False,
+            _fixed(hidden_act="silu", attention_bias=True),
+            layout="split_experts",
         ),
     }
 )

@@ -1,0 +1,129 @@
+"""Lays tensors out as mlx_lm's modules have them: experts stacked, kernels turned, norms with a 1.
+
+It reads nothing and casts nothing: the arrays of one part of a model in, arrays out, all lazily.
+mlx_lm's own ``sanitize`` guesses from all tensors of a file what has been done to them; here the
+checkpoint has settled that, so a layout is the family's and the same for every part.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import mlx.core as mx
+
+from stagelink.engine import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Arrays = Mapping[str, mx.array]
+    Layout = Callable[[Arrays, Mapping[str, Any]], dict[str, mx.array]]
+
+__all__ = ["LAYOUTS"]
+
+_EXPERT = re.compile(r"(.*\.)experts\.(\d+)\.(\w+)\.(weight|scales|biases)")
+# Mixtral's names of gate, down and up.
+_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_CONV = ".linear_attn.conv1d.weight"
+# Norms of the Gated DeltaNet families that multiply by 1 + weight.
+_SHIFTED = (
+    ".input_layernorm.weight",
+    ".post_attention_layernorm.weight",
+    "model.norm.weight",
+    ".q_norm.weight",
+    ".k_norm.weight",
+)
+_LATENT = ".kv_b_proj.weight"
+
+
+def _as_it_is(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    del config
+    return dict(arrays)
+
+
+def _stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Stack what belongs to single experts.
+
+    Raises:
+        CheckpointError: ``quantization`` for experts of unlike bits or groups in one layer.
+    """
+    del config
+    found: dict[str, mx.array] = {}
+    stacks: dict[str, dict[int, mx.array]] = {}
+    for name, array in arrays.items():
+        match = _EXPERT.fullmatch(name)
+        if match is None:
+            found[name] = array
+        else:
+            at, expert, part, side = match.groups()
+            stack = stacks.setdefault(f"{at}switch_mlp.{_PARTS.get(part, part)}.{side}", {})
+            stack[int(expert)] = array
+    for name, stack in stacks.items():
+        shapes = {one.shape for one in stack.values()}
+        if len(shapes) > 1:
+            raise CheckpointError(
+                f"mlx engine: {name}: expected all experts of a layer with the same bits in the "
+                f"same groups, got parts of shapes {sorted(map(list, shapes))}; use --engine torch",
+                reason="quantization",
+            )
+        found[name] = mx.stack([stack[expert] for expert in sorted(stack)])
+    return found
+
+
+def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Gated DeltaNet: kernels ``[channels, positions, 1]``, and the sum 1 + weight as the norm."""
+    found = _stacked(arrays, config)
+    for name, array in found.items():
+        if name.endswith(_CONV):
+            found[name] = array.moveaxis(2, 1)
+        elif name.endswith(_SHIFTED):
+            found[name] = array + 1.0
+    return found
+
+
+def _latent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """DeepSeek-V3: what makes keys of a latent, turned, and what makes values, a matrix a head."""
+    found = _stacked(arrays, config)
+    heads, plain = config["num_attention_heads"], config["qk_nope_head_dim"]
+    for name in [one for one in found if one.endswith(_LATENT)]:
+        stem, both = name.removesuffix(_LATENT), found.pop(name)
+        both = both.reshape(heads, plain + config["v_head_dim"], -1)
+        found[f"{stem}.embed_q.weight"] = both[:, :plain].swapaxes(-1, -2)
+        found[f"{stem}.unembed_out.weight"] = both[:, plain:]
+    return found
+
+
+def _split_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """gpt_oss: one tensor ``[experts, in, out]`` has gate and up in turn; make them ``[out, in]``.
+
+    mlx_lm's loader takes the packed form of these tensors only.
+    """
+    del config
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        stem, _, last = name.rpartition(".")
+        side = "bias" if last.endswith("_bias") else "weight"
+        turned = array.swapaxes(-1, -2) if side == "weight" and array.ndim == 3 else array
+        if last.startswith("gate_up_proj"):
+            rows = turned[..., None] if side == "bias" else turned
+            for at, part in enumerate(("gate_proj", "up_proj")):
+                half = rows[:, at::2]
+                found[f"{stem}.{part}.{side}"] = half[..., 0] if side == "bias" else half
+        elif last.startswith("down_proj") and stem.endswith(".experts"):
+            found[f"{stem}.down_proj.{side}"] = turned
+        else:
+            found[name] = array
+    return found
+
+
+LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
+    {
+        "as_it_is": _as_it_is,
+        "stacked": _stacked,
+        "delta": _delta,
+        "latent": _latent,
+        "split_experts": _split_experts,
+    }
+)

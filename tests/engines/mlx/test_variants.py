@@ -1,0 +1,65 @@
+"""Variants of every family's config on MLX, each with the rows of transformers or refused by name.
+
+What no engine takes is refused by the checkpoint, and tested with torch's variants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+pytest.importorskip("torch", reason="transformers needs it")
+pytest.importorskip("transformers", reason="what the engine is held against")
+
+from tests.engines.held import hold_variant, make_variant
+from tests.engines.mlx.rig import WITH_RECURRENCE, make_engine, make_stage
+from tests.engines.mlx.variants import REFUSED, VARIANTS
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOLERANCE = 1e-4
+# Held against the same model in float64, MLX and transformers are both wrong by up to 5e-4 where
+# recurrent states carry rounding on.
+_WIDER = 1e-3
+
+_FAST = [name for name in VARIANTS if name.endswith(("-two_layers", "-one_layer"))]
+_SLOW = [name for name in VARIANTS if name not in _FAST]
+
+
+@pytest.mark.parametrize("name", _FAST)
+def test_a_variant_has_the_rows_of_transformers_however_it_is_cut(
+    tmp_path: Path, name: str
+) -> None:
+    _hold(tmp_path, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", _SLOW)
+def test_any_variant_has_the_rows_of_transformers_however_it_is_cut(
+    tmp_path: Path, name: str
+) -> None:
+    _hold(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_variant_that_the_layers_do_not_have_is_refused_by_its_field(
+    tmp_path: Path, name: str
+) -> None:
+    variant = REFUSED[name]
+    make_variant(tmp_path, variant)
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match=variant.field) as caught:
+        make_engine(checkpoint, 0, 1)
+    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
+
+
+def _hold(folder: Path, name: str) -> None:
+    variant = VARIANTS[name]
+    tolerance = _WIDER if variant.family in WITH_RECURRENCE else _TOLERANCE
+    hold_variant(folder, variant, make_stage, tolerance)
