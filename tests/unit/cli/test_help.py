@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from stagelink.cli.main import build_parser
 
-COMMANDS = ("up", "generate", "chat", "node", "keygen", "inspect", "probe")
+COMMANDS = ("up", "generate", "chat", "node", "keygen", "inspect", "probe", "verify")
 HEAVY = ("numpy", "tokenizers", "jinja2", "gguf", "rich", "stagelink_numpy", "stagelink._native")
 HELP_SECONDS = 0.150
 
@@ -59,6 +60,27 @@ def test_every_flag_has_a_help_text(command: str) -> None:
     actions = [action for action in build_parser()._actions if action.dest == "command"]
     parser = actions[0].choices[command]  # type: ignore[index]
     assert all(action.help for action in parser._actions)  # type: ignore[attr-defined]
+
+
+# Values that nothing stands in for: they are what is asked, or a place to write to.
+NO_DEFAULT = {"--prompt-ids", "--engines", "--key-file", "--save-reference", "--receipt", "--html",
+              "--local"}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_with_a_value_says_what_holds_without_it(command: str) -> None:
+    actions = [action for action in build_parser()._actions if action.dest == "command"]
+    parser = actions[0].choices[command]  # type: ignore[index]
+    said = ("default", "needed", "with --rank 0")
+    silent = {
+        action.option_strings[0]
+        for action in parser._actions  # type: ignore[attr-defined]
+        if action.option_strings
+        and action.nargs != 0
+        and action.help != argparse.SUPPRESS
+        and not any(word in action.help for word in said)
+    }
+    assert silent <= NO_DEFAULT
 
 
 def test_no_command_prints_the_help_and_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
