@@ -155,14 +155,17 @@ def _points(name: str) -> importlib.metadata.EntryPoints:
 
 def _unknown(name: str) -> ConfigError:
     return ConfigError(
-        f"no engine is named {name!r}: installed are {', '.join(engine_names())}{_advice(name)}",
+        f"no engine is named {name!r}: installed are {', '.join(engine_names())}"
+        f"{_advice(name) or '; use one of them'}",
         reason="engine_unknown",
     )
 
 
 def _advice(name: str) -> str:
     own = _OWN.get(name)
-    return "" if own is None else f'; pip install "stagelink[{own.extra}]"'
+    if own is not None:
+        return f'; pip install "stagelink[{own.extra}]"'
+    return "; its module has to be importable here" if ":" in name else ""
 
 
 def _is_installed(name: str) -> bool:

@@ -46,6 +46,20 @@ def test_a_stage_that_is_killed_is_named_and_all_end(lab: Lab, victim: int) -> N
     assert lab.left_behind() == []
 
 
+def test_what_rank_0s_engine_refuses_names_rank_0(lab: Lab) -> None:
+    node = lab.generate("--stages", "2", "--kv-dtype", "float7", *LONG)
+    _told_once(node, 2, "rank 0: numpy engine", "float7", "--kv-dtype")
+
+
+@pytest.mark.parametrize("flag", ["--json", "--compare-whole"])
+def test_a_flag_for_one_answer_is_refused_in_a_chat_before_a_stage_starts(
+    lab: Lab, flag: str
+) -> None:
+    node = lab.run("up", str(lab.model), "--stages", "2", flag)
+    _told_once(node, 2, flag, "--prompt-ids")
+    assert lab.left_behind() == []
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_survivors_by_hand_name_the_stage_that_was_killed(lab: Lab, victim: int) -> None:
     lead, address = lab.lead(3, *LONG)

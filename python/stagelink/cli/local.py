@@ -30,6 +30,11 @@ def run_local(arguments: argparse.Namespace) -> int:
     # Until there are stages to pass it on to: a conversion that is under way is tidied up.
     life.end_on_terminate()
     job = Job(settings.model_config(arguments), settings.task(arguments))
+    if job.task.is_chat and (job.task.json or job.task.digest_logits):
+        flag = "--json" if job.task.json else "--compare-whole"
+        raise ConfigError(
+            f"{flag} needs --prompt or --prompt-ids: a chat has many answers", reason="prompt"
+        )
     if job.task.digest_logits and len(set(job.model.engines)) > 1:
         raise ConfigError(
             "--compare-whole compares bytes, and a ring of unlike engines promises closeness: "

@@ -75,8 +75,13 @@ def engines(
         names = _names(listed, "--engines")
     else:
         names = (arguments.engine or environment.get(ENGINE_VARIABLE) or best_engine(),)
-    for name in dict.fromkeys(names):
-        check_engine(name)
+    for rank, name in enumerate(names):
+        try:
+            check_engine(name)
+        except ConfigError as error:
+            if len(names) == 1:
+                raise
+            raise ConfigError(f"rank {rank}: {error}", reason=error.reason, rank=rank) from error
     return names
 
 

@@ -85,7 +85,7 @@ def _culprit(
         for rank in sorted(failed, key=bool):
             error = folder.read_error(rank)
             if error is not None:
-                return _told(rank, error, words)
+                return _told(rank, error, words, model)
     rank = (killed or failed or [0])[0]
     lines = _last_lines(words[rank])
     text = _how_it_ended(ending.codes[rank])
@@ -98,10 +98,16 @@ def _culprit(
     )
 
 
-def _told(rank: int, error: dict[str, Any], words: dict[int, str]) -> StageEndedError:
-    """Return a stage's own word, with its rank where the word does not name one."""
+def _told(
+    rank: int, error: dict[str, Any], words: dict[int, str], model: ModelConfig
+) -> StageEndedError:
+    """Return a stage's own word, with its rank where the word does not name one.
+
+    Rank 0's is the ring's as a rule; what its engine says is of rank 0 alone.
+    """
     message = error["message"]
-    if rank > 0 and not message.startswith("rank "):
+    is_own = rank > 0 or (model.world > 1 and message.startswith(f"{model.engine_of(0)} engine"))
+    if is_own and not message.startswith("rank "):
         message = f"rank {rank}: {message}"
     culprit = rank if error["rank"] is None and rank > 0 else error["rank"]
     return StageEndedError(

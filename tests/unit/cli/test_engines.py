@@ -139,6 +139,15 @@ def test_a_missing_engine_or_library_says_what_to_install(
     assert caught.value.reason == reason
 
 
+@pytest.mark.usefixtures("installed")
+def test_what_is_wrong_with_an_engine_of_a_list_names_its_rank() -> None:
+    with pytest.raises(ConfigError, match=r"^rank 1: no engine is named 'nope'.*") as caught:
+        settings.model_config(_parsed("--engines", "numpy,nope"))
+    assert (caught.value.reason, caught.value.rank) == ("engine_unknown", 1)
+    with pytest.raises(ConfigError, match=r"^no engine is named 'nope'.*use one of them$"):
+        settings.model_config(_parsed("--engine", "nope"))
+
+
 def test_a_class_of_any_module_can_be_an_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
