@@ -30,6 +30,7 @@ _ALIASES: Final = {
     "language_model.lm_head.": "lm_head.",
 }
 _KEYS: Final = ("quantization", "quantization_config")
+_AFFINE: Final = "affine"
 # What of a composite model reads pictures; nothing here does.
 _PICTURES: Final = (
     "model.visual.", "visual.", "model.vision_tower.", "vision_tower.",
@@ -125,15 +126,21 @@ def _quantized(settings: object, named: dict[str, Placed], where: Path) -> dict[
         return _fp8(settings, named, where)
     if method == "mxfp4":
         return _mxfp4(named, where)
-    mode = settings.get("mode") if isinstance(settings, dict) else None
-    raise _refused(where, "affine of 2 to 8 bits, fp8 or mxfp4", shown(method or mode or settings))
+    mode = settings.get("mode", _AFFINE) if isinstance(settings, dict) else _AFFINE
+    if mode != _AFFINE:
+        raise _refused(where, "MLX's mode affine", shown(mode))
+    raise _refused(where, "affine of 2 to 8 bits, fp8 or mxfp4", shown(method or settings))
 
 
 def _affine(settings: dict[str, Any], named: dict[str, Placed], where: Path) -> dict[str, Form]:
     found: dict[str, Form] = {}
     for scales in [name for name in named if name.endswith(".scales")]:
         stem = scales.removesuffix(".scales")
-        how = asked(settings.get(stem, settings))
+        own = settings.get(stem, settings)
+        mode = own.get("mode", _AFFINE) if isinstance(own, dict) else _AFFINE
+        if mode != _AFFINE:
+            raise _refused(where, f"MLX's mode affine for {shown(stem)}", shown(mode))
+        how = asked(own)
         parts = [named.pop(f"{stem}.{part}", None) for part in ("weight", "scales", "biases")]
         weight, scale, bias = parts
         if how is None or weight is None or scale is None or bias is None:

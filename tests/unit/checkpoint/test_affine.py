@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from stagelink.checkpoint.affine import round_bfloat16, unpack
+from stagelink.checkpoint.affine import unpack
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import CheckpointError, ConfigError
@@ -57,12 +57,6 @@ def affine_folder(make_folder, bits=4, group=64, kind="F32", seed=3):
 def test_values_of_every_width_come_out_as_they_were_packed(bits):
     values = np.random.default_rng(bits).integers(0, 1 << bits, (5, 96), dtype=np.uint8)
     assert (unpack(words(values, bits).view(np.uint8), bits) == values).all()
-
-
-def test_bfloat16_is_rounded_to_nearest_and_ties_to_even():
-    values = np.array([1.0, 1.00390625, 1.01171875, -3.14159, np.nan], np.float32)
-    assert round_bfloat16(values)[:4].tolist() == [1.0, 1.0, 1.015625, -3.140625]
-    assert np.isnan(round_bfloat16(values)[4])
 
 
 @pytest.mark.parametrize("bits", [3, 4, 8])
@@ -134,9 +128,26 @@ def test_what_contradicts_the_files_is_refused_by_name(make_folder, change):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("stem", [None, Q.removesuffix(".weight")])
+def test_another_mode_of_mlx_is_named_for_all_or_for_the_matrix_that_has_it(
+    make_folder, mode, stem
+):
+    folder, _ = affine_folder(make_folder)
+    folder.config.pop("quantization_config")
+    one = {"bits": 4, "group_size": 32, "mode": mode}
+    folder.config["quantization"] |= one if stem is None else {stem: one}
+    with pytest.raises(CheckpointError, match=mode) as caught:
+        open_checkpoint(folder.write())
+    assert (caught.value.reason, stem is None or stem in str(caught.value)) == (
+        "quantization",
+        True,
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-def test_dequantizing_equals_mlx_bit_for_bit(make_folder, bits, dtype):
+def test_values_are_those_of_mlx_in_float32_bit_for_bit(make_folder, bits, dtype):
     mx = pytest.importorskip("mlx.core", reason=mx_reason)
     folder, _ = affine_folder(make_folder)
     random = np.random.default_rng(bits)
@@ -152,7 +163,8 @@ def test_dequantizing_equals_mlx_bit_for_bit(make_folder, bits, dtype):
     folder.config["quantization"][stem] = {"bits": bits, "group_size": 64}
     folder.config.pop("quantization_config")
     checkpoint = open_checkpoint(folder.write())
-    want = mx.dequantize(weight, scales, biases, 64, bits).astype(mx.float32)
+    steps = scales.astype(mx.float32), biases.astype(mx.float32)
+    want = mx.dequantize(weight, *steps, 64, bits)
     assert checkpoint.read(Q).tobytes() == np.array(want).tobytes()
 
 
