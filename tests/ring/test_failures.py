@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,6 +50,14 @@ def test_a_stage_that_is_killed_is_named_and_all_end(lab: Lab, victim: int) -> N
 def test_what_rank_0s_engine_refuses_names_rank_0(lab: Lab) -> None:
     node = lab.generate("--stages", "2", "--kv-dtype", "float7", *LONG)
     _told_once(node, 2, "rank 0: numpy engine", "float7", "--kv-dtype")
+
+
+def test_a_chat_that_could_not_answer_ends_before_its_first_line(lab: Lab) -> None:
+    model = shutil.copytree(lab.model, lab.folder / "mute")
+    (model / "tokenizer.json").unlink()
+    node = lab.run("chat", str(model), "--stages", "2")
+    _told_once(node, 2, "tokenizer.json")
+    assert lab.left_behind() == []
 
 
 @pytest.mark.parametrize("flag", ["--json", "--compare-whole"])

@@ -89,7 +89,7 @@ def load_tokenizer(
             path,
             expected="a tokenizer.json",
             got="none",
-            advice="fetch it, or pass token ids",
+            advice="fetch it, or give token ids with --prompt-ids",
         )
     data = strict_json.read_bounded(path, limits.TOKENIZER_BYTES_MAX)
     generation = _optional(folder / "generation_config.json", limits.CONFIG_BYTES_MAX)

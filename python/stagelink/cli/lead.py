@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stagelink.cli.conversation import Conversation
 from stagelink.errors import ConfigError
 from stagelink.node.answer import answer, limits_of
-from stagelink.node.prompt import task_prompt
+from stagelink.node.prompt import check_chat, task_prompt
 from stagelink.node.run import run_lead
 from stagelink.request.admission import check_prompt
 
@@ -40,8 +40,11 @@ def do_task(
     began = time.perf_counter()
     if task.is_chat and task.json:
         raise ConfigError("--json needs --prompt or --prompt-ids", reason="prompt")
-    prompt = [] if task.is_chat else task_prompt(stage.checkpoint, task)
-    if not task.is_chat:
+    prompt: list[int] = []
+    if task.is_chat:
+        check_chat(stage.checkpoint)
+    else:
+        prompt = task_prompt(stage.checkpoint, task)
         check_prompt(prompt, vocab=stage.family.vocab, context=stage.settings.context)
     with run_lead(
         stage, link, watch, decode=_decoder(stage), digest_logits=task.digest_logits

@@ -28,12 +28,30 @@ def task_prompt(checkpoint: Checkpoint, task: Task) -> list[int]:
     return chat_prompt(checkpoint, [{"role": "user", "content": task.prompt}])
 
 
+def check_chat(checkpoint: Checkpoint) -> None:
+    """Refuse a chat that could not answer its first message.
+
+    Raises:
+        ConfigError: ``no_chat_template``.
+        CheckpointError: The refusals of `Checkpoint.tokenizer`.
+    """
+    checkpoint.tokenizer()
+    if checkpoint.chat_template is None:
+        raise ConfigError(
+            "the model has no chat template, so there is no chat with it: use stagelink generate "
+            "with --prompt and --raw",
+            reason="no_chat_template",
+        )
+
+
 def chat_prompt(checkpoint: Checkpoint, messages: Sequence[Mapping[str, str]]) -> list[int]:
     """Return the ids of a conversation through the checkpoint's chat template.
 
     Raises:
         ConfigError: ``no_chat_template`` where the checkpoint has none; ``prompt_text``.
+        CheckpointError: The refusals of `Checkpoint.tokenizer`, which --raw cannot do without too.
     """
+    tokenizer = checkpoint.tokenizer()
     if checkpoint.chat_template is None:
         raise ConfigError(
             "the model has no chat template: give --raw to send the prompt as it is",
@@ -41,7 +59,6 @@ def chat_prompt(checkpoint: Checkpoint, messages: Sequence[Mapping[str, str]]) -
         )
     for message in messages:
         _text(message["content"])
-    tokenizer = checkpoint.tokenizer()
     template = ChatTemplate(checkpoint.chat_template, checkpoint.path)
     names: dict[str, Any] = dict(tokenizer.special_names)
     text = template.render(messages, **names)
