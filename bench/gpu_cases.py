@@ -138,7 +138,7 @@ def graph_and_plain(case: Case) -> dict[str, Any]:
     graph, plain = case.pipeline(), case.pipeline()
     for engine in plain.engines:
         twin: Any = engine
-        runner = PlainRunner(twin._loaded.model)  # noqa: SLF001 - a graph's twin
+        runner = PlainRunner(twin._loaded.model, twin._setup)  # noqa: SLF001 - a graph's twin
         twin._loaded = dataclasses.replace(twin._loaded, runner=runner)  # noqa: SLF001 - likewise
     ids = _ids(case.rows + case.steps)
     ratios: list[float] = []

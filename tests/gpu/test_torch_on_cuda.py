@@ -1,11 +1,11 @@
-"""The torch engine on a CUDA device: as on the CPU, split as whole, recorded as plain.
+"""The torch engine on a CUDA device: as on the CPU, split as whole.
 
-Every test skips where torch sees no device; bench/gpu.py runs this folder before it measures.
+Graphs are in test_graphs_on_cuda.py. Every test skips where torch sees no device; bench/gpu.py runs
+this folder before it measures.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from tests.engines.torch.rig import (
 )
 
 from stagelink.engine import CLOSE, CONTINUE, OPEN
+from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import random_script, step
 from stagelink_conformance.stages import assert_same_bits
@@ -38,25 +39,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="torch sees no CUDA device here"
 )
-
-FAMILIES = (
-    "llama",
-    "llama3",
-    "qwen2",
-    "qwen3",
-    "smollm3",
-    "mixtral",
-    "qwen3_moe",
-    "gemma3_text",
-    "gpt_oss",
-    "qwen3_next",
-    "qwen3_5_text",
-    "qwen3_5_moe",
-    "granite",
-    "deepseek_v2",
-    "deepseek_v3",
-)
-RECORDED = ("llama", "qwen2", "qwen3", "smollm3", "gemma3_text", "granite")
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +56,16 @@ def _logits(folder: Path, device: str, chunks: str, **settings: object) -> npt.N
 
 
 @pytest.mark.parametrize("chunks", ["ragged", "prompt_then_rows"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", list(FAMILIES))
 def test_logits_are_close_to_the_cpus(tiny: Callable[..., Path], name: str, chunks: str) -> None:
     got, expected = (_logits(tiny(name), device, chunks) for device in ("cuda", "cpu"))
-    assert np.abs(got - expected).max() <= 5e-4
+    made = FAMILIES[name][1]
+    # A recurrent state magnifies a last bit; transformers' two forms of it are 2e-4 apart.
+    assert np.abs(got - expected).max() <= (2e-3 if "linear_num_key_heads" in made else 5e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", list(FAMILIES))
 def test_a_split_has_the_bits_of_the_whole(
     tiny: Callable[..., Path], name: str, dtype: str
 ) -> None:
@@ -90,23 +74,6 @@ def test_a_split_has_the_bits_of_the_whole(
     expected = make_pipeline(tiny(name, dtype), **settings).play(script)
     for cuts in CUTS:
         assert_same_bits(make_pipeline(tiny(name, dtype), cuts, **settings).play(script), expected)
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_graph_has_the_bits_of_the_same_steps_without_one(
-    tiny: Callable[..., Path], name: str
-) -> None:
-    from stagelink_torch.graphs import EagerRecorder, GraphRunner
-
-    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
-    graph = make_pipeline(tiny(name), context=512, device="cuda")
-    eager = make_pipeline(tiny(name), context=512, device="cuda")
-    for engine in eager.engines:
-        loaded, width = engine._loaded, engine._family.row_width
-        runner = GraphRunner(loaded.model, engine._setup, width, EagerRecorder())
-        engine._loaded = dataclasses.replace(loaded, runner=runner)
-    assert isinstance(graph.engines[0]._loaded.runner, GraphRunner)
-    assert_same_bits(graph.play(script), eager.play(script))
 
 
 def test_random_rounds_of_many_streams_split_as_whole(tiny: Callable[..., Path]) -> None:
@@ -127,11 +94,12 @@ def test_rounds_of_several_batches_cross_the_slabs_in_order(tiny: Callable[..., 
     assert one.logits.tobytes() == logits_of(apart.play(rounds)).tobytes()
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_next", "deepseek_v3"])
 def test_a_stream_saved_on_the_device_goes_on_with_the_same_bits(
-    tiny: Callable[..., Path],
+    tiny: Callable[..., Path], name: str
 ) -> None:
     settings = {"context": 512, "device": "cuda"}
-    pipeline = make_pipeline(tiny("qwen3"), **settings)
+    pipeline = make_pipeline(tiny(name), **settings)
     pipeline.play(in_chunks(token_ids(), [96]))
     state = pipeline.engines[0].save(1)
     tail = step(Entry(1, CONTINUE, 96, 1), ids=[7])

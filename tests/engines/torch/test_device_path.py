@@ -1,150 +1,25 @@
-"""The device's path on the CPU: slabs, lanes and recorded decode rounds, with their host twins.
+"""The device's path on the CPU: slabs and lanes with their host twins, attention in its forms.
 
-What only a GPU can show is in tests/gpu.
+Recorded rounds are in test_recorded_rounds.py; what only a GPU can show is in tests/gpu.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
 import torch
-from tests.engines.torch.rig import CHUNKINGS, CUTS, in_chunks, make_pipeline, token_ids
 
-from stagelink.engine import CLOSE, CONTINUE, OPEN
-from stagelink_conformance.pipeline import row_bytes, rows_buffer
-from stagelink_conformance.plans import Entry, RoundPlan
-from stagelink_conformance.scripts import step
-from stagelink_conformance.stages import assert_same_bits
 from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
-from stagelink_torch.graphs import BUCKET_MIN, EagerRecorder, GraphRunner, decode_bucket
 from stagelink_torch.lanes import HostLanes
 from stagelink_torch.layer import Batch, Piece, Setup
 from stagelink_torch.machine import use_whole_precision
 from stagelink_torch.transfer import SlabTransfer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from stagelink_conformance.pipeline import Pipeline
-
 SETUP = Setup(torch.device("cpu"), torch.float32, torch.float32, 512, 4, 8)
-
-
-def _as_on_a_device(folder: Path, cuts: Sequence[int] = ()) -> Pipeline:
-    """Make stages that use slabs and recordings, as on CUDA, with the host's twins of both."""
-    pipeline = make_pipeline(folder, cuts, context=512)
-    for engine in pipeline.engines:
-        loaded = engine._loaded
-        width, setup = engine._family.row_width, engine._setup
-        for slots in loaded.model.slots:
-            slots._wipe_cut = True
-        engine._loaded = dataclasses.replace(
-            loaded,
-            transfer=SlabTransfer(setup, width, HostLanes()),
-            runner=GraphRunner(loaded.model, setup, width, EagerRecorder()),
-        )
-    return pipeline
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3", "smollm3", "gemma3_text"])
-def test_recorded_rounds_are_close_to_plain_ones_and_split_as_whole(
-    tiny: Callable[..., Path], name: str
-) -> None:
-    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
-    plain = make_pipeline(tiny(name), context=512).play(script)
-    recorded = _as_on_a_device(tiny(name)).play(script)
-    for one, other in zip(recorded, plain, strict=True):
-        assert np.abs(one.logits - other.logits).max() <= 1e-4
-    for cuts in CUTS:
-        assert_same_bits(_as_on_a_device(tiny(name), cuts).play(script), recorded)
-
-
-def test_a_recording_serves_any_streams_of_its_shape(tiny: Callable[..., Path]) -> None:
-    ids = {1: token_ids(1, 40), 2: token_ids(2, 30), 3: token_ids(3, 50)}
-    prompts = [one for s, own in ids.items() for one in in_chunks(own[:-2], [len(own) - 2], s)]
-    pairs = [(1, 2), (2, 3), (1, 3)]
-    held = {stream: len(own) - 2 for stream, own in ids.items()}
-    rounds = []
-    for pair in pairs:
-        entries = [Entry(stream, CONTINUE, held[stream], 1) for stream in pair]
-        rounds.append(step(*entries, ids=[ids[stream][held[stream]] for stream in pair]))
-        for stream in pair:
-            held[stream] += 1
-    pipeline = _as_on_a_device(tiny("llama"))
-    pipeline.play(prompts)
-    got = pipeline.play(rounds)
-    assert len(pipeline.engines[0]._loaded.runner._shapes) == 1
-    plain = make_pipeline(tiny("llama"), context=512)
-    plain.play(prompts)
-    for one, other in zip(got, plain.play(rounds), strict=True):
-        assert np.abs(one.logits - other.logits).max() <= 1e-4
-
-
-class _Full:
-    """A device without memory for a recording."""
-
-    def record(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        work()
-        raise torch.OutOfMemoryError("no memory for a graph")
-
-
-@pytest.mark.parametrize("cause", ["shapes", "memory"])
-def test_a_round_without_room_for_its_recording_has_the_bits_of_a_replay(
-    tiny: Callable[..., Path], cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = in_chunks(token_ids(), CHUNKINGS["prompt_then_rows"])
-    recorded = _as_on_a_device(tiny("llama")).play(script)
-    pipeline = _as_on_a_device(tiny("llama"))
-    runner = pipeline.engines[0]._loaded.runner
-    if cause == "memory":
-        runner._recorder = _Full()
-    else:
-        monkeypatch.setattr("stagelink_torch.graphs._RECORDINGS_MAX", 0)
-    assert_same_bits(pipeline.play(script), recorded)
-    assert not runner._shapes
-
-
-@pytest.mark.parametrize("ending", [CLOSE, CONTINUE])
-def test_a_recorded_round_sees_nothing_of_rows_that_were_no_numbers(
-    tiny: Callable[..., Path], ending: int
-) -> None:
-    # A recorded round reads past its streams' ends, and multiplies what is there by zero.
-    used, fresh = _as_on_a_device(tiny("llama"), [4]), _as_on_a_device(tiny("llama"), [4])
-    follower, size = used.engines[1], 20 * row_bytes(used.engines[1].describe())
-    rows = rows_buffer(size)
-    rows[...] = 0xFF
-    follower.run(RoundPlan.of(Entry(9, OPEN, 0, 20)), rows, rows)
-    if ending == CLOSE:
-        follower.run(RoundPlan.of(Entry(9, CLOSE)), rows_buffer(0), rows_buffer(0))
-    else:
-        follower.keep(9, 0)
-        rows = rows_buffer(size // 20) * 0
-        follower.run(RoundPlan.of(Entry(9, CONTINUE, 0, 1)), rows, rows)
-        follower.run(RoundPlan.of(Entry(9, CLOSE)), rows_buffer(0), rows_buffer(0))
-    script = in_chunks(token_ids(count=6), [3, 1, 1, 1])
-    assert_same_bits(used.play(script), fresh.play(script))
-
-
-def test_only_rounds_of_single_rows_are_recorded_over_powers_of_two() -> None:
-    def bucket(*spans: tuple[int, int]) -> int:
-        begin, pieces = 0, []
-        for slot, (first, rows) in enumerate(spans):
-            pieces.append(Piece(slot, first, begin, begin + rows))
-            begin += rows
-        return decode_bucket(Batch.of(pieces, SETUP), SETUP.context)
-
-    assert bucket((0, 1)) == BUCKET_MIN
-    assert bucket((BUCKET_MIN - 1, 1), (3, 1)) == BUCKET_MIN
-    assert bucket((BUCKET_MIN, 1)) == 2 * BUCKET_MIN
-    assert bucket((0, 1), (7, 2)) == 0
 
 
 def test_a_group_of_heads_as_rows_attends_as_heads_do() -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Protocol):
-    """Rows to the change of the residual; ``used`` rows of them belong to streams."""
+    """Rows to the change of the residual; those after the batch's last piece are padding."""
 
-    def __call__(self, rows: torch.Tensor, used: int) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor, batch: Batch, /) -> torch.Tensor:
         """Return ``[rows, width]`` in memory of its own."""
         ...
 
@@ -61,9 +61,8 @@ class DecoderLayer:
 
     def forward(self, rows: torch.Tensor, batch: Batch, slots: LayerSlots) -> torch.Tensor:
         """Return the rows after this layer."""
-        used = batch.pieces[-1].end
         rows += self._attention(self._norms[0](rows), batch, slots)
-        rows += self._feed_forward(self._norms[1](rows), used)
+        rows += self._feed_forward(self._norms[1](rows), batch)
         return rows
 
 
@@ -74,7 +73,7 @@ class DenseFeedForward:
         """Read ``mlp.{gate,up,down}_proj``."""
         self._mlp = GatedMlp(weights, "mlp.", setup, activation)
 
-    def __call__(self, rows: torch.Tensor, used: int) -> torch.Tensor:  # noqa: ARG002
+    def __call__(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:  # noqa: ARG002
         """Return the change; padding is computed like any row."""
         return self._mlp(rows)
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
-__all__ = ["FLOAT32", "INVARIANT", "check", "make_layer", "read_head"]
+__all__ = ["FLOAT32", "GRAPHS", "INVARIANT", "check", "make_layer", "read_head"]
 
-INVARIANT = True
+GRAPHS = INVARIANT = True
 
 
 def make_layer(family: Family, index: int, weights: Weights, setup: Setup) -> Layer:  # noqa: ARG001

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from stagelink_torch.conv import causal_conv
+from stagelink_torch.conv import causal_conv, causal_conv_each
 from stagelink_torch.delta_slots import DeltaShape, DeltaSlots, Inputs
-from stagelink_torch.gated_delta import Steps, advance
+from stagelink_torch.gated_delta import Steps, advance, advance_each
 from stagelink_torch.rowwise import sigmoid, softplus
 
 if TYPE_CHECKING:
@@ -68,30 +68,47 @@ class DeltaNet:
         rate, step = functional.linear(rows, self._scalars).chunk(2, dim=1)
         rate = sigmoid(rate)
         decay = self._growth * softplus(step.float() + self._shift)
-        out = torch.zeros(
-            (len(rows), self._heads, self._value), dtype=torch.float32, device=rows.device
-        )
-        for piece in batch.pieces:
-            part = slice(piece.begin, piece.end)
-            # The inputs are kept for a cut: copies, so that the batch's own memory is not.
-            inputs = Inputs(mixed[part].clone(), decay[part].clone(), rate[part].clone())
-            out[part] = slots.advance(piece.slot, piece.first, inputs)
+        inputs = Inputs(mixed, decay, rate)
+        if batch.bucket:
+            out = slots.advance_each(batch, inputs)
+        else:
+            out = self._advance(batch, inputs, slots)
         gated = self._gated(out.to(rows.dtype), gate.reshape(out.shape))
         return functional.linear(gated.flatten(1), self._out)
 
     def step(self, inputs: Inputs, past: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Run convolution and rule over one piece's rows; see ``delta_slots.Rule``."""
-        keys = self._key_heads * self._key
-        mixed = causal_conv(inputs.mixed, past, self._taps)
-        rows = inputs.rows
-        steps = Steps(
+        steps = self._steps(causal_conv(inputs.mixed, past, self._taps), inputs)
+        return advance(steps, state, recurrent=self._setup.invariant)
+
+    def step_each(self, inputs: Inputs, pasts: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Run both over one row of each stream; see ``delta_slots.Rule``."""
+        steps = self._steps(causal_conv_each(inputs.mixed, pasts, self._taps), inputs)
+        return advance_each(steps, states)
+
+    def _steps(self, mixed: torch.Tensor, inputs: Inputs) -> Steps:
+        """Return what the rule reads of rows ``mixed`` that passed the convolution."""
+        keys, rows = self._key_heads * self._key, inputs.rows
+        return Steps(
             mixed[:, :keys].view(rows, self._key_heads, self._key),
             mixed[:, keys : 2 * keys].view(rows, self._key_heads, self._key),
             mixed[:, 2 * keys :].view(rows, self._heads, self._value),
             inputs.decay,
             inputs.rate,
         )
-        return advance(steps, state, recurrent=self._setup.invariant)
+
+    def _advance(self, batch: Batch, inputs: Inputs, slots: DeltaSlots) -> torch.Tensor:
+        """Return float32 ``[rows, heads, Dv]``, piece by piece; zeros for padding."""
+        out = torch.zeros(
+            (batch.rows, self._heads, self._value),
+            dtype=torch.float32,
+            device=inputs.mixed.device,
+        )
+        for piece in batch.pieces:
+            # The inputs are kept for a cut: copies, so that the batch's own memory is not.
+            own = inputs.copied(piece.begin, piece.end)
+            out[piece.begin : piece.end] = slots.advance(piece.slot, piece.first, own)
+        return out
 
     def _gated(self, out: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         """Return ``rms_norm(out) * weight * silu(gate)`` for each head, in the compute dtype."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
     Put = Callable[[RoundBatch, Batch], torch.Tensor]
 
-# No plan can name it: ids on the wire are unsigned.
+# No plan can name it, nor those below: ids on the wire are unsigned.
 _WARM_STREAM = -1
 
 
@@ -118,27 +118,30 @@ class TorchEngine:
             model,
             Streams(self._settings.streams_max),
             make_transfer(self._setup, width),
-            make_runner(model, self._setup, width, graphs=getattr(self._module, "GRAPHS", False)),
+            make_runner(model, self._setup, graphs=getattr(self._module, "GRAPHS", False)),
         )
 
     def warm(self) -> None:
-        """Run one row and one chunk through the layers; nothing of it stays."""
+        """Run decode steps of the usual shapes and one chunk through the layers; nothing stays."""
         loaded = self._ready()
         streams, settings = loaded.streams, self._settings
         if streams.free == 0:
             return
-        slot = streams.open(_WARM_STREAM)
+        warmed = [_WARM_STREAM - at for at in range(streams.free)]
+        slots = [streams.open(stream) for stream in warmed]
         chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
         with torch.inference_mode():
-            for count in (1, chunk):
-                loaded.model.clear(slot)
-                batch = Batch.of([Piece(slot, 0, 0, count)], self._setup)
+            batches = loaded.runner.usual(slots)
+            for batch in (*batches, Batch.of([Piece(slots[0], 0, 0, chunk)], self._setup)):
                 loaded.runner.run(self._new_rows(batch.rows), batch)
-            self._choose_read_ahead(loaded, slot)
-            loaded.model.clear(slot)
+                for piece in batch.pieces:
+                    loaded.model.forget(piece.slot, piece.last)
+            self._choose_read_ahead(loaded, slots[0])
+            loaded.model.clear(slots[0])
             if self._lead:
                 loaded.model.head(self._new_rows(1))
-        streams.close(_WARM_STREAM)
+        for stream in reversed(warmed):
+            streams.close(stream)
 
     def _choose_read_ahead(self, loaded: _Loaded, slot: int) -> None:
         """Time single rows with and without, where there is a choice."""

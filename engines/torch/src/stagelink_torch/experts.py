@@ -1,6 +1,7 @@
 """Routed experts: each row passes the few that its router chose, and their sum is its change.
 
-It chooses nothing itself but by the two plain routers here; families with another have their own.
+It chooses nothing itself but by the plain router here; families with another have their own. Rounds
+that a device replays take the forms of expert_forms.py.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn import functional
 
+from stagelink_torch.expert_forms import StackedExperts
 from stagelink_torch.product import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stagelink_torch.layer import Setup, Weights
+    from stagelink_torch.layer import Batch, Setup, Weights
 
     Gate = Callable[[torch.Tensor], torch.Tensor]
 
@@ -76,15 +78,19 @@ class Experts:
         self._down = _matrices(down, bias_out, setup)
         self._gate = gate or swiglu
         self._step = setup.row_step
+        self._stacked = StackedExperts(gate_up, down, self._gate, biases)
 
     def __call__(
-        self, rows: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, used: int
+        self, rows: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, batch: Batch
     ) -> torch.Tensor:
         """Return the shares' sum of the chosen experts' results, ``[rows, width]``.
 
-        Rows from ``used`` on are padding: they pass no expert, and their result is zeros.
+        Padding rows pass no expert, and their result is zeros.
         """
+        if batch.bucket:
+            return self._stacked(rows, shares, chosen)
         out = torch.zeros_like(rows)
+        used = batch.pieces[-1].end
         for expert, members, places in _members(chosen[:used]):
             taken = rows.index_select(0, members)
             result = self._one(expert, taken)
@@ -113,10 +119,10 @@ class RoutedFeedForward:
         """Take the parts; ``shared`` is added to the experts' sum."""
         self._router, self._experts, self._shared = router, experts, shared
 
-    def __call__(self, rows: torch.Tensor, used: int) -> torch.Tensor:
+    def __call__(self, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the change of normed rows."""
         shares, chosen = self._router(rows)
-        out = self._experts(rows, shares, chosen, used)
+        out = self._experts(rows, shares, chosen, batch)
         return out if self._shared is None else out.add_(self._shared(rows))
 
 
@@ -158,15 +164,16 @@ def _matrices(stacked: torch.Tensor, bias: torch.Tensor | None, setup: Setup) ->
 
 
 def _members(chosen: torch.Tensor) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Return each chosen expert, ascending, with its rows and their places in ``chosen``."""
-    found: dict[int, tuple[list[int], list[int]]] = {}
+    """Return each chosen expert, ascending, with its rows and their places in ``chosen``.
+
+    The choice is read once, and goes back to the device as one tensor.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
     for row, experts in enumerate(chosen.tolist()):
         for place, expert in enumerate(experts):
-            rows, places = found.setdefault(expert, ([], []))
-            rows.append(row)
-            places.append(place)
-    device = chosen.device
-    return [
-        (expert, torch.tensor(rows, device=device), torch.tensor(places, device=device))
-        for expert, (rows, places) in sorted(found.items())
-    ]
+            found.setdefault(expert, []).append((row, place))
+    order = sorted(found)
+    pairs = torch.tensor([pair for expert in order for pair in found[expert]]).T.contiguous()
+    rows, places = pairs.to(chosen.device, non_blocking=True)
+    sizes = [len(found[expert]) for expert in order]
+    return list(zip(order, rows.split(sizes), places.split(sizes), strict=True))

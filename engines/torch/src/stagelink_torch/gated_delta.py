@@ -7,15 +7,26 @@ For one head, with a state ``S [Dk, Dv]``, a decay ``a = exp(g) <= 1`` and a rat
 
     S_t = a_t S_{t-1} + b_t k_t (v_t - a_t S_{t-1}^T k_t)^T        o_t = S_t^T q_t / sqrt(Dk)
 
-with q and k of unit length. ``advance`` is the one entry: it takes the recurrent form for up to
-``RECURRENT_ROWS_MAX`` rows and the block form for more.
+with q and k of unit length. ``advance`` takes one stream's rows: the recurrent form for up to
+``RECURRENT_ROWS_MAX`` of them and the block form for more. ``advance_each`` takes several streams,
+one row of each.
 """
 
 from __future__ import annotations
 
 import torch
 
-__all__ = ["BLOCK_ROWS", "RECURRENT_ROWS_MAX", "Steps", "advance", "advance_blocks", "advance_rows"]
+from stagelink_torch.rowwise import exp
+
+__all__ = [
+    "BLOCK_ROWS",
+    "RECURRENT_ROWS_MAX",
+    "Steps",
+    "advance",
+    "advance_blocks",
+    "advance_each",
+    "advance_rows",
+]
 
 # Up to so many rows, the recurrence itself runs: a row's bits then do not depend on the rows beside
 # it, and a window of drafts can be cut anywhere. Above, blocks turn most of it into products.
@@ -99,6 +110,26 @@ def advance_rows(steps: Steps, state: torch.Tensor) -> torch.Tensor:
         change = (steps.values[:, row] - known) * rate[:, row, None]
         state += key * change[:, None, :]
         torch.sum(state * queries[:, row, :, None], dim=1, out=out[row])
+    return out
+
+
+def advance_each(steps: Steps, states: torch.Tensor) -> torch.Tensor:
+    """Move ``n`` streams past one row each: ``advance_rows`` with the streams in one operation.
+
+    Args:
+        steps: Their rows, one of each stream.
+        states: float32 ``[n, heads, Dk, Dv]``, contiguous, changed in place.
+
+    Returns:
+        ``[n, heads, Dv]``.
+    """
+    queries = steps.queries.transpose(0, 1) / steps.queries.shape[2] ** 0.5
+    keys = steps.keys.transpose(0, 1)[:, :, :, None]
+    states *= exp(steps.decay.T)[:, :, None, None]
+    known = (states * keys).sum(dim=2)
+    change = (steps.values.transpose(0, 1) - known) * steps.rate.T[:, :, None]
+    states += keys * change[:, :, None]
+    out: torch.Tensor = (states * queries[:, :, :, None]).sum(dim=2)
     return out
 
 

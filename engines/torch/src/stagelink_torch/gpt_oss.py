@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The published model's; its config does not always say them.
 _ALPHA, _LIMIT = 1.702, 7.0
 
-INVARIANT = True
+GRAPHS = INVARIANT = True
 
 
 class TopRouter:

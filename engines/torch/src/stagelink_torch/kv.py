@@ -76,6 +76,9 @@ class KvSlots:
             self.keys[slot, :, span].zero_()
             self.values[slot, :, span].zero_()
 
+    def note(self, batch: Batch) -> None:
+        """Do nothing: where rows go, their positions say."""
+
     def parts(self, position: int) -> tuple[Part, ...]:
         """Return ``[kv_heads, position, head_width]`` twice."""
         part = Part((self.keys.shape[1], position, self.keys.shape[3]), self.keys.dtype)

@@ -99,7 +99,8 @@ class LatentSlots:
         shape = (setup.slots, padded, width)
         self.latents = torch.zeros(shape, dtype=setup.kv_dtype, device=setup.device)
         # Padded reads see what is beyond a stream's end, times zero: it must be finite.
-        self._wipe = setup.invariant
+        self._wipe_slot = setup.invariant
+        self._wipe_cut = setup.invariant or setup.device.type != "cpu"
 
     @property
     def nbytes(self) -> int:
@@ -108,13 +109,16 @@ class LatentSlots:
 
     def put(self, latents: torch.Tensor, batch: Batch) -> None:
         """Store the rows' latents ``[rows, width]`` at their positions."""
+        if batch.bucket:
+            self.latents[batch.slots, batch.positions] = latents.to(self.latents.dtype)
+            return
         for piece in batch.pieces:
             part = latents[piece.begin : piece.end]
             self.latents[piece.slot, piece.first : piece.last] = part
 
     def clear(self, slot: int) -> None:
-        """Wipe the whole slot where reads are padded."""
-        if self._wipe:
+        """Wipe the whole slot where every read is padded; else what ended was cut to 0."""
+        if self._wipe_slot:
             self.latents[slot].zero_()
 
     def can_cut(self, slot: int, held: int, position: int) -> bool:  # noqa: ARG002
@@ -123,8 +127,11 @@ class LatentSlots:
 
     def cut(self, slot: int, held: int, position: int) -> None:
         """Wipe what a padded read would see; else it is written again before it is read."""
-        if self._wipe:
+        if self._wipe_cut:
             self.latents[slot, position:held].zero_()
+
+    def note(self, batch: Batch) -> None:
+        """Do nothing: where rows go, their positions say."""
 
     def parts(self, position: int) -> tuple[Part, ...]:
         """Return ``[position, width]``."""
@@ -193,6 +200,8 @@ class LatentAttention:
         self, plain: torch.Tensor, turned: torch.Tensor, batch: Batch, slots: LatentSlots
     ) -> torch.Tensor:
         """Return ``[rows, heads * value]``, piece by piece; zeros for padding."""
+        if batch.bucket:
+            return self._bucketed(plain, turned, batch, slots)
         shape = self._shape
         out = plain.new_zeros(batch.rows, shape.heads * shape.value)
         for piece in batch.pieces:
@@ -216,6 +225,24 @@ class LatentAttention:
             logits.masked_fill_(_future(piece, piece.last, logits.device), float("-inf"))
         weights = logits.softmax(dim=2).to(plain.dtype)
         mixed = (weights.flatten(0, 1) @ held[:, : shape.rank]).view(shape.heads, piece.rows, -1)
+        return torch.bmm(mixed, values_up.transpose(1, 2)).transpose(0, 1).flatten(1)
+
+    def _bucketed(
+        self, plain: torch.Tensor, turned: torch.Tensor, batch: Batch, slots: LatentSlots
+    ) -> torch.Tensor:
+        """Attend to latents with one row a stream, over the first ``bucket`` positions, at once.
+
+        Nothing here depends on a number that is not in a tensor: a CUDA graph can replay it.
+        """
+        shape = self._shape
+        held = slots.latents[:, : batch.bucket].index_select(0, batch.slots).to(plain.dtype)
+        keys_up, values_up = self._ups()
+        moved = torch.bmm(plain.transpose(0, 1), keys_up).transpose(0, 1)
+        queries = torch.cat((moved, turned), dim=2)
+        logits = torch.bmm(queries, held.transpose(1, 2)).float().mul_(shape.scale)
+        logits.masked_fill_(batch.once("bucket future", _bucket_future), float("-inf"))
+        weights = logits.softmax(dim=2).to(plain.dtype)
+        mixed = torch.bmm(weights, held[:, :, : shape.rank]).transpose(0, 1)
         return torch.bmm(mixed, values_up.transpose(1, 2)).transpose(0, 1).flatten(1)
 
     def _expanded(
@@ -283,3 +310,9 @@ def _future(piece: Piece, count: int, device: torch.device) -> torch.Tensor:
     """Return bool ``[rows, count]``: what lies after each row's own position."""
     own = torch.arange(piece.first, piece.last, device=device)[:, None]
     return torch.arange(count, device=device)[None, :] > own
+
+
+def _bucket_future(batch: Batch) -> torch.Tensor:
+    """Return bool ``[rows, 1, bucket]``: what lies after each stream's row."""
+    seen = torch.arange(batch.bucket, device=batch.positions.device)
+    return (seen > batch.positions[:, None])[:, None]

@@ -12,8 +12,9 @@ A family is one module named as its ``model_type`` (``families.py`` lists them) 
   family's layers cannot do, raised before any weights are read;
 - optionally ``INVARIANT = True``: its layers pad as ``Setup.row_step`` and ``kv_step`` say, so that
   a stream's bits do not depend on neighbours or chunks; without it the mode is refused;
-- optionally ``GRAPHS = True``: its layers do as ``Batch.bucket`` says, and read no device tensor on
-  the host, so that a CUDA graph can replay them;
+- optionally ``GRAPHS = True``: its layers do as ``Batch.bucket`` says, and then read no device
+  tensor on the host and leave what the host knows of a slot to ``LayerSlots.note``, so that a CUDA
+  graph can replay them;
 - optionally ``FLOAT32 = ("A_log", ...)``: tensors, by the end of their names, that are held in
   float32 whatever the compute dtype is.
 
@@ -147,7 +148,8 @@ class Batch:
         bucket: 0: attend piece by piece. Above 0: every piece has one row, and layers attend over
             the first ``bucket`` positions of the slots under a mask made from ``positions``, so
             that nothing but the contents of device tensors differs between two batches of one
-            shape (what a CUDA graph needs).
+            shape (what a CUDA graph needs). ``forward`` may then run twice for one round, once
+            without computing: it changes no number that the host keeps.
     """
 
     __slots__ = ("_made", "bucket", "pieces", "positions", "rows", "slots")
@@ -173,14 +175,13 @@ class Batch:
         """Make the batch of ``pieces``, padded as the setup says."""
         used = pieces[-1].end if pieces else 0
         rows = -(-used // setup.row_step) * setup.row_step
-        positions = torch.zeros(rows, dtype=torch.int64)
-        slots = torch.zeros(rows, dtype=torch.int64)
+        both = torch.zeros((2, rows), dtype=torch.int64)
+        positions, slots = both
         for piece in pieces:
             torch.arange(piece.first, piece.last, out=positions[piece.begin : piece.end])
             slots[piece.begin : piece.end] = piece.slot
         if setup.device.type != "cpu":
-            positions = positions.to(setup.device, non_blocking=True)
-            slots = slots.to(setup.device, non_blocking=True)
+            positions, slots = both.to(setup.device, non_blocking=True)
         return cls(tuple(pieces), rows, positions, slots, bucket)
 
     def once(self, key: object, make: Callable[[Batch], Made]) -> Made:
@@ -224,6 +225,10 @@ class LayerSlots(Protocol):
 
     def cut(self, slot: int, held: int, position: int) -> None:
         """Go back to ``position``: as if the rows from there on had never been computed."""
+        ...
+
+    def note(self, batch: Batch) -> None:
+        """Do the host's part of a batch with a ``bucket``, once, before it runs or is replayed."""
         ...
 
     def parts(self, position: int) -> tuple[Part, ...]:

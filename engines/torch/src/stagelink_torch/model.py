@@ -68,10 +68,21 @@ class Model:
             rows = layer.forward(rows, batch, slots)
         return rows
 
+    def note(self, batch: Batch) -> None:
+        """Let every layer do the host's part of a batch that is recorded or replayed."""
+        for slots in self.slots:
+            slots.note(batch)
+
     def clear(self, slot: int) -> None:
         """Let every layer forget what a slot held."""
         for slots in self.slots:
             slots.clear(slot)
+
+    def forget(self, slot: int, held: int) -> None:
+        """Cut a slot that holds ``held`` positions to none, in every layer, and clear it."""
+        for slots in self.slots:
+            slots.cut(slot, held, 0)
+        self.clear(slot)
 
     def embed(self, token_ids: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return a batch's rows for checked ids; padding rows are zeros."""

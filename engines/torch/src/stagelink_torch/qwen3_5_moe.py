@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
-__all__ = ["FLOAT32", "INVARIANT", "make_ends", "make_layer", "read_head"]
+__all__ = ["FLOAT32", "GRAPHS", "INVARIANT", "make_ends", "make_layer", "read_head"]
 
-INVARIANT = True
+GRAPHS = INVARIANT = True
 make_ends = shifted_ends
 
 

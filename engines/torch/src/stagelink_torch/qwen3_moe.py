@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_torch.layer import Layer, Setup, Weights
 
-INVARIANT = True
+GRAPHS = INVARIANT = True
 
 
 def make_layer(family: Family, index: int, weights: Weights, setup: Setup) -> Layer:  # noqa: ARG001
