@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.unit.checkpoint.conftest import write_safetensors
 from tests.unit.checkpoint.gguf_families import metadata, to_gguf, write_gguf
-from tests.unit.checkpoint.small_families import weights_for, write_folder
+from tests.unit.checkpoint.small_families import GPT_OSS, QWEN3_MOE, weights_for, write_folder
 from tests.unit.checkpoint.test_affine import quantized, words
-from tests.unit.checkpoint.test_forms import stacked
+from tests.unit.checkpoint.test_forms import fp8_folder, stacked
 from tests.unit.checkpoint.test_gguf_families import CASES, on_grid
 
 from stagelink.checkpoint.open import open_checkpoint
@@ -150,6 +150,50 @@ def test_verify_finds_a_split_of_each_format_to_be_exact(tmp_path, capsys):
         receipt = json.loads(capsys.readouterr().out)
         assert receipt["measured"]["same_as_reference"] is True
         assert [one["check"] for one in receipt["checks"] if not one["passed"]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_gguf_of_each_architecture_computes_what_its_folder_does(tmp_path, name):
+    pytest.importorskip("torch", reason="torch is not installed")
+    torch_engine = pytest.importorskip("stagelink_torch", reason="stagelink-torch is missing")
+    _, config, _ = CASES[name]
+    weights = on_grid(weights_for(config))
+    (folder,) = made(tmp_path, "folder")
+    paths = [write_folder(folder, config, weights), as_gguf(tmp_path / "m.gguf", name, weights)]
+    results = [computed(torch_engine.TorchEngine, path) for path in paths]
+    assert results[0] == results[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fp8", "mxfp4"])
+def test_packed_floats_compute_what_their_values_as_floats_do(tmp_path, kind):
+    pytest.importorskip("torch", reason="torch is not installed")
+    torch_engine = pytest.importorskip("stagelink_torch", reason="stagelink-torch is missing")
+    packed, plain = made(tmp_path, "packed", "plain")
+    config = packed_folder(packed, kind)
+    checkpoint = open_checkpoint(packed)
+    write_folder(plain, config, {name: checkpoint.read(name) for name in checkpoint.tensors})
+    results = [computed(torch_engine.TorchEngine, path) for path in (packed, plain)]
+    assert results[0] == results[1]
+
+
+def packed_folder(folder, kind):
+    """Write a checkpoint of 8- or 4-bit floats; return the config of the same without them."""
+    if kind == "fp8":
+        fp8_folder(folder)
+        return QWEN3_MOE
+    random, stored = np.random.default_rng(6), {}
+    for name, one in weights_for(GPT_OSS).items():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            stored[name] = one
+            continue
+        experts, inner, outer = one.shape
+        scales = random.integers(120, 124, (experts, outer, inner // 32), dtype=np.uint8)
+        stored[f"{name}_scales"] = scales
+        stored[f"{name}_blocks"] = random.integers(0, 256, (*scales.shape, 16), dtype=np.uint8)
+    write_folder(folder, GPT_OSS | {"quantization_config": {"quant_method": "mxfp4"}}, stored)
+    return GPT_OSS
 
 
 @pytest.mark.slow
