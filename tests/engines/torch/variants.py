@@ -251,7 +251,9 @@ def _rest() -> dict[str, Variant]:
     for name in _DELTA:
         same = {"linear_num_value_heads": 2, "linear_key_head_dim": 8}
         found[f"{name}-equal_heads"] = Variant(name, same)
-        found[f"{name}-kernel"] = Variant(name, {"linear_conv_kernel_dim": 2})
+        key = "linear_conv_kernel_dim"
+        found[f"{name}-kernel"] = Variant(name, {key: 2})
+        found[f"{name}-kernel_one"] = Variant(name, {key: 1}, {}, "config_field", key)
     return found
 
 

@@ -177,7 +177,6 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 final_logit_softcapping=None,
                 use_bidirectional_attention=False,
             ),
-            interval="sliding_window_pattern",
             embedding_scale="root",
         ),
         "gpt_oss": Recipe(

@@ -27,9 +27,10 @@ _FULL_EVERY: Final = 4
 _DRAFTERS_MAX: Final = 8
 _RECURRENT_BYTES: Final = 4
 _KINDS: Final = ("linear_attention", "full_attention")
+_KERNEL: Final = "linear_conv_kernel_dim"
+_KERNEL_MEANT: Final = 4
 # Sizes of the linear layers and what is meant where a config leaves one out.
 _SIZES: Final = {
-    "linear_conv_kernel_dim": 4,
     "linear_key_head_dim": 128,
     "linear_value_head_dim": 128,
     "linear_num_key_heads": 16,
@@ -148,7 +149,11 @@ def take_delta(source: Source, model_type: str, *, kv_heads: int) -> dict[str, A
     every = fields.count("full_attention_interval", LAYERS_MAX, _FULL_EVERY)
     usual = [_KINDS[(n + 1) % every == 0] for n in range(layers)]
     config["layer_types"] = take_layer_types(fields, layers, _KINDS, usual)
+    # A kernel of one position has the same shape in transformers' files and in MLX's, whose norms
+    # hold one more: which file it is could not be told.
+    kernel = fields.count(_KERNEL, WIDTH_MAX, _KERNEL_MEANT, minimum=2)
     config |= {key: fields.count(key, WIDTH_MAX, meant) for key, meant in _SIZES.items()}
+    config[_KERNEL] = kernel
     if config["linear_num_value_heads"] % config["linear_num_key_heads"]:
         wanted = f"a multiple of {config['linear_num_key_heads']} key heads"
         raise fields.refusal("linear_num_value_heads", wanted, config["linear_num_value_heads"])
