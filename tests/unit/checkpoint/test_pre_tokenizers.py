@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 import unicodedata
 
 import gguf
@@ -35,6 +36,7 @@ PARTS = [
     "`~^<>", "\u201cq\u201d", "\u3002\uff0c", "#tag", "@me", "C++", "\u01c5x", "\u02b0a",
 ]
 # fmt: on
+RUN, RUN_SECONDS = 20_000, 3.0
 BEGIN, END, TOOL = "<|begin|>", "<|end|>", "<|tool|>"
 
 
@@ -211,6 +213,16 @@ def test_text_comes_back_whole_but_for_characters_that_are_composed(vocabulary, 
     for text in TEXTS:
         wanted = unicodedata.normalize("NFC", text) if composed else text
         assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == wanted
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_a_long_run_of_one_character_takes_no_time_that_grows_with_its_square(vocabulary, name):
+    tokenizer = ours(metadata(vocabulary, name))
+    before = time.process_time()
+    for run in (" ", "\t", "\n", "A", "a", "1", "!", "\u0301", "\u4f60", "\u3000"):
+        for text in (RUN * run, RUN * run + "\u4f60", RUN * run + "x", RUN * run + "\n"):
+            tokenizer.encode(text)
+    assert time.process_time() - before < RUN_SECONDS
 
 
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
