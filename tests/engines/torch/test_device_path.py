@@ -16,19 +16,20 @@ import torch
 from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
 from stagelink_torch.lanes import HostLanes
 from stagelink_torch.layer import Batch, Piece, Setup
-from stagelink_torch.machine import use_whole_precision
+from stagelink_torch.machine import settle_products
 from stagelink_torch.transfer import SlabTransfer
 
 SETUP = Setup(torch.device("cpu"), torch.float32, torch.float32, 512, 4, 8)
 
 
-def test_a_group_of_heads_as_rows_attends_as_heads_do() -> None:
+@pytest.mark.parametrize("heads", [1, 6])
+def test_a_group_of_heads_as_rows_attends_as_heads_do(heads: int) -> None:
     generator = torch.Generator().manual_seed(3)
     queries, keys, values = (
         torch.randn(shape, generator=generator)
         for shape in ((2, 5, 6, 16), (2, 3, 9, 16), (2, 3, 9, 16))
     )
-    mask = torch.rand(2, 1, 5, 9, generator=generator) < 0.7
+    mask = torch.rand(2, heads, 5, 9, generator=generator) < 0.7
     mask[..., 0] = True
     shape = AttentionShape(6, 3, 16, 0.3)
     one, other = (
@@ -52,6 +53,32 @@ def test_sinks_in_a_bucket_attend_as_in_a_piece() -> None:
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("window", [0, 6])
+@pytest.mark.parametrize("first", [0, 11])
+def test_a_piece_in_parts_and_in_groups_attends_as_one(
+    first: int, window: int, *, sinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(6)
+    shape = AttentionShape(4, 2, 16, 0.25, window=window)
+    logits = torch.randn(4, generator=generator) if sinks else None
+    usual, packed = Attend(shape, SETUP, logits), Attend(shape, SETUP, logits)
+    packed._packs_masked = packed._packs_all = True
+    slots = usual.make_slots()
+    batch = Batch.of([Piece(1, 0, 0, first + 8)], SETUP)
+    slots.put(*torch.randn(2, first + 8, 2, 16, generator=generator), batch)
+    queries = torch.randn(8, 4, 16, generator=generator)
+    piece = Batch.of([Piece(1, first, 0, 8)], SETUP)
+    expected = usual(queries, piece, slots)
+    torch.testing.assert_close(packed(queries, piece, slots), expected, rtol=1e-5, atol=1e-6)
+    # Three rows at a time.
+    keys = usual._span(piece.pieces[0])
+    most = 3 * 4 * (keys[1] - keys[0]) * (4 if sinks else 2)
+    monkeypatch.setattr("stagelink_torch.attention._MASK_BYTES_MAX", most)
+    assert packed._rows_at_once(keys[1] - keys[0]) == 3
+    torch.testing.assert_close(packed(queries, piece, slots), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_slab_is_written_again_only_after_the_device_has_read_it() -> None:
     lanes = HostLanes()
     transfer = SlabTransfer(SETUP, 3, lanes)
@@ -70,15 +97,25 @@ def test_products_on_a_device_keep_the_precision_of_their_dtype(
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "restored afterwards")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     products = torch.backends.cuda.matmul
-    before = products.allow_tf32, products.allow_bf16_reduced_precision_reduction
-    products.allow_tf32 = products.allow_bf16_reduced_precision_reduction = True
+    names = (
+        "allow_tf32",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    )
+    before = {name: getattr(products, name) for name in names}
+    attention = torch.backends.cuda.cudnn_sdp_enabled()
     try:
-        use_whole_precision()
-        assert not products.allow_tf32
-        assert not products.allow_bf16_reduced_precision_reduction
+        for name in names:
+            setattr(products, name, True)
+        settle_products()
+        assert not any(getattr(products, name) for name in names)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     finally:
-        products.allow_tf32, products.allow_bf16_reduced_precision_reduction = before
+        for name, value in before.items():
+            setattr(products, name, value)
+        torch.backends.cuda.enable_cudnn_sdp(enabled=attention)
 
 
 def test_the_first_rows_come_after_their_slab_was_made() -> None:

@@ -5,6 +5,7 @@ What only a GPU can show is in tests/gpu.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -69,10 +70,14 @@ def test_a_replay_has_the_bits_of_the_same_steps_without_one_for_any_streams_and
         part = {stream: held[stream] for stream in streams}
         script += together(part, ids, 2)
         held |= part
+    plain = make_pipeline(tiny(name), context=512).play(script)
     replayed, eager = (
         as_on_a_device(tiny(name), [3], one) for one in (TapeRecorder, EagerRecorder)
     )
-    assert_same_bits(replayed.play(script), eager.play(script))
+    outcomes = replayed.play(script)
+    assert_same_bits(outcomes, eager.play(script))
+    for one, other in zip(outcomes, plain, strict=True):
+        assert np.abs(one.logits - other.logits).max() <= 1e-4
     assert len(replayed.engines[1]._loaded.runner._shapes) == 2
 
 
@@ -227,3 +232,14 @@ def test_only_rounds_of_single_rows_are_recorded_over_powers_of_two() -> None:
     assert bucket((BUCKET_MIN - 1, 1), (3, 1)) == BUCKET_MIN
     assert bucket((BUCKET_MIN, 1)) == 2 * BUCKET_MIN
     assert bucket((0, 1), (7, 2)) == 0
+
+
+def test_a_round_over_too_many_positions_to_put_side_by_side_is_not_recorded() -> None:
+    setup = dataclasses.replace(SETUP, context=1 << 17)
+
+    def bucket(streams: int) -> int:
+        pieces = [Piece(slot, (1 << 16) - 1, slot, slot + 1) for slot in range(streams)]
+        return decode_bucket(Batch.of(pieces, setup), setup.context)
+
+    assert bucket(4) == 1 << 16
+    assert bucket(5) == 0

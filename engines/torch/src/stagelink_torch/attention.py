@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from stagelink_torch.rope import Rope
 
 
+# Most bytes of a mask of numbers: a piece whose mask would be larger attends in parts, whose rows
+# follow from the piece alone.
+_MASK_BYTES_MAX = 256 << 20
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttentionShape:
     """The numbers of an attention.
@@ -99,6 +104,10 @@ class Attend:
         self._shape, self._setup = shape, setup
         # A sink is a key of zeros before position 0 whose product is replaced by the sink's logit.
         self._sinks = None if sinks is None else sinks.view(1, -1, 1, 1)
+        # CUDA's fast kernels take no groups of heads together with a mask, nor in float32: there a
+        # group becomes rows of its key head.
+        on_cuda, is_wide = setup.device.type == "cuda", setup.dtype == torch.float32
+        self._packs_masked, self._packs_all = on_cuda, on_cuda and is_wide
 
     def make_slots(self) -> KvSlots:
         """Allocate the KV that this attention reads."""
@@ -131,8 +140,17 @@ class Attend:
             )
             padded[:count] = queries
             queries = padded
-        mask, causal = self._mask(piece, len(queries), low, high)
-        return self._product(queries[None], (keys[None], values[None]), mask, causal=causal)[:count]
+        past = keys[None], values[None]
+        causal = self._causality(piece, low, high)
+        if causal is not None:
+            return self._product(queries[None], past, None, causal=causal)[:count]
+        step = self._rows_at_once(high - low)
+        parts = []
+        for begin in range(0, len(queries), step):
+            part = queries[None, begin : begin + step]
+            mask = self._mask(piece.first + begin, part.shape[1], low, high)
+            parts.append(self._product(part, past, mask, causal=False))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts))[:count]
 
     def _span(self, piece: Piece) -> tuple[int, int]:
         """Return the positions that a piece reads; padded in batch-invariant mode."""
@@ -157,23 +175,38 @@ class Attend:
             both.append(part if part.dtype == self._setup.dtype else part.to(self._setup.dtype))
         return both[0], both[1]
 
-    def _mask(
-        self, piece: Piece, rows: int, low: int, high: int
-    ) -> tuple[torch.Tensor | None, bool]:
-        """Return what the piece's rows see of the span, and whether plain causality says it."""
+    def _causality(self, piece: Piece, low: int, high: int) -> bool | None:
+        """Return whether plain causality says what a piece's rows see of the span; else ``None``.
+
+        ``False``: they see all of it.
+        """
+        if self._sinks is not None or self._setup.invariant or low != 0:
+            return None
+        if piece.rows == 1:
+            return False
         window = self._shape.window
-        if self._sinks is None and not self._setup.invariant and low == 0:
-            if piece.rows == 1:
-                return None, False
-            if piece.first == 0 and (not window or high <= window):
-                return None, True
-        device = self._setup.device
-        at = torch.arange(piece.first, piece.first + rows, device=device)[:, None]
+        # Packed rows of a group are not in the order of positions.
+        is_plain = piece.first == 0 and (not window or high <= window) and not self._packs_all
+        return True if is_plain else None
+
+    def _rows_at_once(self, keys: int) -> int:
+        """Return how many rows attend under one mask, a multiple of the padding's step."""
+        shape, setup = self._shape, self._setup
+        heads = 1 if self._sinks is None else shape.heads
+        if self._packs_masked:
+            heads = max(heads, shape.heads // shape.kv_heads)
+        step = setup.row_step
+        return max(1, _MASK_BYTES_MAX // (heads * keys * setup.dtype.itemsize) // step) * step
+
+    def _mask(self, first: int, rows: int, low: int, high: int) -> torch.Tensor:
+        """Return what rows from position ``first`` on see of the span."""
+        window, device = self._shape.window, self._setup.device
+        at = torch.arange(first, first + rows, device=device)[:, None]
         seen = torch.arange(low, high, device=device)[None, :]
         mask = seen <= at
         if window:
             mask &= seen > at - window
-        return self._biased(mask[None, None]), False
+        return self._biased(mask[None, None])
 
     def _biased(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the mask, ``[n, 1, rows, keys]``, with the sinks' column before it."""
@@ -196,9 +229,8 @@ class Attend:
         causal: bool,
     ) -> torch.Tensor:
         """Return ``[n * rows, heads * head_width]`` of queries ``[n, rows, heads, head_width]``."""
-        # CUDA's fast kernels take no mask with groups of heads: there a group becomes rows.
-        packed = mask is not None and self._setup.device.type == "cuda"
-        product = _packed if packed else _grouped
+        packs = self._packs_all if mask is None else self._packs_masked
+        product = _packed if packs and not causal else _grouped
         attended = product(queries, past, mask, self._shape, causal=causal)
         return attended.reshape(-1, self._shape.heads * self._shape.head_width)
 
@@ -266,8 +298,9 @@ def _packed(
     form = (batch, shape.kv_heads, group * rows, -1)
     packed = queries.transpose(1, 2).reshape(form)
     if mask is not None:
-        keys = mask.shape[-1]
-        mask = mask.expand(batch, shape.heads, rows, keys).reshape(form)
+        # A mask for all heads is repeated for the rows of a group, not for every key head.
+        heads = 1 if mask.shape[1] == 1 else shape.kv_heads
+        mask = mask.expand(batch, heads * group, rows, -1).reshape(batch, heads, group * rows, -1)
     attended = functional.scaled_dot_product_attention(
         packed, *past, attn_mask=mask, is_causal=causal, scale=shape.scale
     )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # Recordings attend over a power of two of positions, at least this many.
 BUCKET_MIN = 256
+# Most positions of all streams together, whose keys and values a recorded round puts side by side:
+# beyond it a round attends to them where they lie, stream by stream.
+_GATHERED_MAX = 1 << 18
 # A recording holds memory of its own: beyond this many shapes, the same work runs without one.
 _RECORDINGS_MAX = 64
 # Shapes that ``warm`` records before the first round, each for the price of two steps without a
@@ -166,10 +169,11 @@ class GraphRunner:
             for count in range(1, min(len(slots), self._setup.rows_max) + 1)
         ]
         shapes.sort(key=sum)
-        return [
+        batches = [
             self._at_end(slots[:count], min(BUCKET_MIN << level, self._setup.context))
             for count, level in shapes[:_WARMED_MAX]
         ]
+        return [batch for batch in batches if decode_bucket(batch, self._setup.context)]
 
     def _at_end(self, slots: Sequence[int], bucket: int) -> Batch:
         """Return a row of each slot at a bucket's last position."""
@@ -225,14 +229,18 @@ class _Recording:
 
 
 def decode_bucket(batch: Batch, context: int) -> int:
-    """Return over how many positions a batch of single rows attends; 0 for any other batch."""
+    """Return over how many positions a batch of single rows attends; 0 for any other batch.
+
+    It follows from the plan and the context alone, and so is the same on every stage.
+    """
     if len(batch.pieces) != batch.rows or any(piece.rows != 1 for piece in batch.pieces):
         return 0
     longest = max(piece.last for piece in batch.pieces)
     bucket = BUCKET_MIN
     while bucket < longest:
         bucket *= 2
-    return min(bucket, context)
+    bucket = min(bucket, context)
+    return bucket if bucket * batch.rows <= _GATHERED_MAX else 0
 
 
 def make_runner(model: Model, setup: Setup, *, graphs: bool) -> Runner:

@@ -35,7 +35,7 @@ def make_setup(family: Family, settings: EngineSettings) -> Setup:
     _check_limits(family, settings)
     device = _device(settings.device)
     if device.type == "cuda":
-        use_whole_precision()
+        settle_products()
     dtype = _dtype(settings.dtype, "dtype", device)
     kv_dtype = dtype
     if settings.kv_dtype != "auto":
@@ -50,18 +50,21 @@ def make_setup(family: Family, settings: EngineSettings) -> Setup:
     )
 
 
-def use_whole_precision() -> None:
-    """Let CUDA's products keep the precision of their dtype, and their workspace its size.
+def settle_products() -> None:
+    """Let CUDA's products keep the precision of their dtype, and their kernels depend on shapes.
 
     torch's defaults and the environment may let float32 products round to TF32, and sums of 16-bit
     ones to 16 bits; cuBLAS chooses its sums by the workspace that it finds. The last is read when a
-    process first multiplies on a device.
+    process first multiplies on a device. cuDNN's attention makes a plan for every number of
+    positions, which is another one in each round.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     products = torch.backends.cuda.matmul
     products.allow_tf32 = False
     products.allow_bf16_reduced_precision_reduction = False
     products.allow_fp16_reduced_precision_reduction = False
+    products.allow_fp16_accumulation = False
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
