@@ -152,6 +152,8 @@ def test_a_wrong_flag_is_refused_before_a_stage_is_started(
         (["--prompts", "/"], "prompts"),
         (["--limit", "top1=1.01"], "limit"),
         (["--limit", "usual=nan"], "limit"),
+        (["--world", "3"], "world"),
+        (["--key-file", "ring.key"], "key_file"),
         (["--receipt", "one", "--html", "./one"], "output"),
         (["--receipt", "one", "--save-reference", "one"], "output"),
     ],

@@ -15,6 +15,7 @@ from stagelink.cli import settings, verify_facts
 from stagelink.cli.outcome import FAILED, FINE, exit_code
 from stagelink.cli.progress import ProgressLine
 from stagelink.cli.stages import run_stages
+from stagelink.cli.verify_by_hand import place, run_by_hand
 from stagelink.cli.verify_environment import enter_environments
 from stagelink.cli.verify_outputs import check_outputs, write_outputs
 from stagelink.cli.verify_report import report
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Verify a placement; 0 where every check holds, 1 where one does not."""
     life.end_on_terminate()
-    is_by_hand = arguments.rank is not None
-    link, world = settings.link_config(arguments) if is_by_hand else (None, None)
+    link, world = place(arguments)
+    is_by_hand = link is not None
     model = settings.model_config(arguments, world)
     model = dataclasses.replace(model, streams_max=max(STREAMS, model.streams_max))
     checks, limits = verify_facts.checks(arguments.checks), verify_facts.limit_flags(arguments)
@@ -72,9 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         if link is None:
             result = run_stages(folder, job, arguments, environment)
         else:
-            from stagelink.cli.verify_by_hand import run_by_hand
-
-            result = run_by_hand(folder, job, link)
+            result = run_by_hand(folder, job, wanted, link)
         found = _recording(folder, result, choice, model.world, is_by_hand=is_by_hand)
         receipt = _compared(
             arguments, found, choice, model=model, result=result, limits=limits, checks=checks

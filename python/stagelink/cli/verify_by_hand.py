@@ -7,39 +7,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagelink.cli.hand_watch import HandWatch
-from stagelink.cli.lead import do_verify
+from stagelink.cli import settings
 from stagelink.errors import ConfigError
-from stagelink.node.recorder import RecordingEngine
-from stagelink.node.stage import prepare
 
 if TYPE_CHECKING:
+    import argparse
+
     from stagelink.config import Job, LinkConfig
     from stagelink.launch.folder import LaunchFolder
+    from stagelink.verify.scenario import Wanted
 
 
-def run_by_hand(folder: LaunchFolder, job: Job, link: LinkConfig) -> dict[str, Any]:
-    """Join the ring, run the rounds and end it; the result is that of a launched rank 0.
+def place(arguments: argparse.Namespace) -> tuple[LinkConfig | None, int | None]:
+    """Return rank 0's link and the world of a ring by hand; nothing for one that is launched.
 
     Raises:
-        ConfigError: ``rank`` where this is not rank 0, ``world`` where there is no other rank.
+        ConfigError: ``rank`` where this is not rank 0, ``world`` where there is no other rank;
+            ``world`` or ``key_file`` where they are given for a ring that is launched.
     """
-    if link.rank != 0 or job.verify is None:
+    if arguments.rank is None:
+        for flag, value in (("--world", arguments.world), ("--key-file", arguments.key_file)):
+            if value is not None:
+                raise ConfigError(
+                    f"{flag} is {value}, but --rank 0 is missing: give it for a ring whose other "
+                    f"ranks run stagelink node, or --stages and no {flag} for one on this machine",
+                    reason=flag.removeprefix("--").replace("-", "_"),
+                )
+        return None, None
+    if arguments.rank != 0:
         raise ConfigError(
-            f"--rank is {link.rank}: a verification is rank 0's; the others run stagelink node",
+            f"--rank is {arguments.rank}: a verification is rank 0's; the others run stagelink "
+            "node",
             reason="rank",
         )
-    if job.model.world < 2:
+    link, world = settings.link_config(arguments)
+    if world < 2:
         raise ConfigError(
             "--world is 1: expected at least 2; leave --rank out to verify a ring of one",
             reason="world",
         )
+    return link, world
+
+
+def run_by_hand(folder: LaunchFolder, job: Job, wanted: Wanted, link: LinkConfig) -> dict[str, Any]:
+    """Join the ring, run the rounds and end it; the result is that of a launched rank 0."""
+    # They import what reads the environment that the command sets first.
+    from stagelink.cli.hand_watch import HandWatch
+    from stagelink.cli.lead import do_verify
+    from stagelink.node.recorder import RecordingEngine
+    from stagelink.node.stage import prepare
+
     watch = HandWatch(job, link)
     stage = prepare(job.model, 0, watch.converting)
     stage.engine = RecordingEngine(
         stage.engine, folder.rows_file(0), folder.states_file(0), returned=folder.rows_file(1)
     )
     try:
-        return do_verify(stage, link, job.verify, watch, folder.logits_file)
+        return do_verify(stage, link, wanted, watch, folder.logits_file)
     finally:
         watch.wipe()
