@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS_SECONDS = 420
+TESTS_SECONDS = 400
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -83,6 +83,7 @@ def run(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         parity,
         split_and_whole,
     )
+    from gpu_graphs import kinds, on_cuda  # noqa: PLC0415 - likewise
 
     repeats = 1 if arguments.smoke else arguments.repeats
     rows, steps = (64, 8) if arguments.smoke else (512, 64)
@@ -91,6 +92,7 @@ def run(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield parity(case)
     yield from split_and_whole(case)
     yield graph_and_plain(case)
+    yield from kinds(on_cuda(arguments.dtype, smoke=arguments.smoke))
 
 
 def _device_name() -> str:
