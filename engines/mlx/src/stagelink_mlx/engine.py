@@ -84,9 +84,11 @@ class MlxEngine:
         self._streams: dict[int, _Stream] = {}
         self._loaded = self._broken = False
         self._layers: LayerRange | None
-        with mx.stream(self._backend.device):
-            self._layers = LayerRange(checkpoint, family, first, end, lead=lead, dtype=self._dtype)
         on_cpu = self._backend.name == "mlx-cpu"
+        with mx.stream(self._backend.device):
+            self._layers = LayerRange(
+                checkpoint, family, first, end, lead=lead, dtype=self._dtype, on_cpu=on_cpu
+            )
         if on_cpu and settings.dtype != "float32" and self._layers.has_float_experts:
             wanted = "dtype float32 for experts on a CPU, where MLX multiplies them in no other"
             raise _unfit("engine_dtype", wanted, settings.dtype)

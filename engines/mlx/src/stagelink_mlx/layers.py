@@ -18,6 +18,7 @@ from stagelink_mlx.cache import KeysValues, Recurrent
 from stagelink_mlx.corrections import correct_layers
 from stagelink_mlx.ends import Ends
 from stagelink_mlx.rope import make_rope
+from stagelink_mlx.sums import use_short_sums
 from stagelink_mlx.weights import Weights
 
 if TYPE_CHECKING:
@@ -53,8 +54,18 @@ class LayerRange:
         *,
         lead: bool,
         dtype: mx.Dtype,
+        on_cpu: bool,
     ) -> None:
         """Build the layers and hold the checkpoint's table against them.
+
+        Args:
+            checkpoint: The model.
+            family: Its numbers.
+            first: The first layer.
+            end: The layer behind the last.
+            lead: Whether the two ends of the model are held too.
+            dtype: That of the rows.
+            on_cpu: Whether a CPU computes; there float32 sums are short (sums.py).
 
         Raises:
             ConfigError: ``engine_family``, ``config_field``, ``layer_types`` or ``rope_scaling``.
@@ -69,6 +80,8 @@ class LayerRange:
         self._kinds = family.layer_kinds[first:end]
         self._window = family.config.get("sliding_window")
         self._dtype = dtype
+        # In 16 bits the rows have fewer digits than a long sum loses.
+        self._has_short_sums = on_cpu and dtype == mx.float32
         self._layers = list(model.model.layers[first:end])
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
@@ -91,6 +104,8 @@ class LayerRange:
             module.load_weights([(k.removeprefix(prefix), v) for k, v in named.items()])
             del named
             module.eval()
+            if self._has_short_sums:
+                use_short_sums(module, tied=at is None and self._family.tied)
             # One by one: what an array was laid out from is freed before the next is.
             for array in dict(tree_flatten(module.parameters())).values():
                 mx.eval(array)

@@ -32,7 +32,7 @@ class ScaledRope(nn.Module):
         """Take radians a position for each pair.
 
         Args:
-            frequencies: ``[dims / 2]``.
+            frequencies: ``[dims / 2]``; rounded to float32.
             traditional: Whether a pair is two neighbours; else value ``i`` and ``i + dims / 2``.
             factor: What the turned values are multiplied by.
         """
@@ -40,8 +40,8 @@ class ScaledRope(nn.Module):
         self.dims = 2 * len(frequencies)
         self.traditional = traditional
         self.factor = factor
-        # MLX takes the reciprocals. The underscore keeps them out of the module's parameters.
-        self._periods = mx.array((1.0 / frequencies).astype(np.float32))
+        # The underscore keeps them out of the module's parameters.
+        self._periods = mx.array(_periods(frequencies))
 
     def __call__(self, x: mx.array, offset: int = 0) -> mx.array:
         """Turn ``[batch, heads, rows, head_width]``, the first row being at ``offset``."""
@@ -60,25 +60,47 @@ class ScaledRope(nn.Module):
 
 
 def make_rope(parameters: Mapping[str, Any], dims: int, *, traditional: bool) -> nn.Module:
-    """Return the module for one layer's ``rope_parameters``: MLX's own where nothing is scaled.
+    """Return the module for one layer's ``rope_parameters``.
+
+    An angle is the position times a float32 frequency, so each last digit of a frequency is seen
+    some thousands of positions on. They are rounded where transformers rounds them: the power, then
+    its reciprocal. MLX's own RoPE makes its frequencies by an exponential, with other digits.
 
     Raises:
         ConfigError: ``rope_scaling`` for a scaling that has no formula here.
     """
     kind = str(parameters.get("rope_type", "default"))
-    if kind == "default":
-        return nn.RoPE(dims, traditional=traditional, base=float(parameters["rope_theta"]))
     formula = _FORMULAS.get(kind)
     if formula is None:
-        known = ", ".join(("default", *_FORMULAS))
+        known = ", ".join(_FORMULAS)
         raise ConfigError(
             f"mlx engine: rope_parameters.rope_type: expected {known}, got {kind!r}; install "
             "stagelink[transformers] and use --engine transformers",
             reason="rope_scaling",
         )
-    plain = float(parameters["rope_theta"]) ** -(np.arange(0, dims, 2, dtype=np.float64) / dims)
+    steps = (np.arange(0, dims, 2) / dims).astype(np.float32).astype(np.float64)
+    powers = (float(parameters["rope_theta"]) ** steps).astype(np.float32)
+    plain = (np.float32(1.0) / powers).astype(np.float64)
     frequencies, factor = formula(plain, parameters)
     return ScaledRope(frequencies, traditional=traditional, factor=factor)
+
+
+def _periods(frequencies: Frequencies) -> npt.NDArray[np.float32]:
+    """Return what MLX, which takes float32 reciprocals, makes these frequencies of.
+
+    The reciprocal of a rounded reciprocal can miss by a digit, which one beside it does not.
+    """
+    wanted = frequencies.astype(np.float32)
+    nearest = (1.0 / wanted.astype(np.float64)).astype(np.float32)
+    below, above = np.nextafter(nearest, np.float32(0)), np.nextafter(nearest, np.float32(np.inf))
+    choices = np.stack([nearest, below, above])
+    missed = np.abs(np.float32(1.0) / choices - wanted)
+    found: npt.NDArray[np.float32] = choices[missed.argmin(axis=0), np.arange(len(wanted))]
+    return found
+
+
+def _unscaled(plain: Frequencies, _: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    return plain, 1.0
 
 
 def _linear(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
@@ -130,6 +152,7 @@ def _magnitude(factor: float, scale: float) -> float:
 
 
 _FORMULAS: dict[str, Callable[[Frequencies, Mapping[str, Any]], tuple[Frequencies, float]]] = {
+    "default": _unscaled,
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
