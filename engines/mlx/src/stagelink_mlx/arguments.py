@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stagelink.engine import ConfigError
 from stagelink_mlx.library import models_module
 from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
+from stagelink_mlx.wide_recipes import WIDE_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["check_family", "model_arguments", "rope_of_layer"]
 
 
+# Arguments of mlx_lm that no config has, and those that only its own RoPE reads.
+_OWN = frozenset(("rope_traditional", "original_max_position_embeddings"))
 _ADVICE = "install stagelink[transformers] and use --engine transformers"
 
 
@@ -33,10 +36,10 @@ def check_family(family: Family) -> Recipe:
         ConfigError: ``engine_family`` for a family that has none here, or whose rows or layers need
             what mlx_lm's do not have.
     """
-    recipe = RECIPES.get(family.model_type)
+    recipe = RECIPES.get(family.model_type) or WIDE_RECIPES.get(family.model_type)
     if recipe is None or family.row_factor != 1 or family.needs_token_ids:
         raise ConfigError(
-            f"mlx engine: expected a model of one of {', '.join(RECIPES)}, got "
+            f"mlx engine: expected a model of one of {', '.join((*RECIPES, *WIDE_RECIPES))}, got "
             f"{family.model_type}; {family.engine_advice}",
             reason="engine_family",
         )
@@ -58,6 +61,10 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     passed = {key: config[key] for key in known & config.keys() - HANDLED}
     passed |= {key: value for key, value in _derived(family, recipe).items() if key in known}
     passed["model_type"] = recipe.model_type or family.model_type
+    if recipe.meant is not None:
+        # What mlx_lm would take for meant need not be what the family's config means.
+        for key in sorted(known - passed.keys() - HANDLED - _OWN):
+            raise _refuse(key, "a value", "nothing")
     arguments = taken(**passed)
     if recipe.arguments == "ModelArgs":
         return module, arguments
@@ -114,6 +121,9 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
     if family.model_type == "granite":
         # No layer of the family has one; mlx_lm wants it said.
         found |= {"attention_bias": False, "mlp_bias": False}
+    if family.model_type == "exaone4":
+        # Masks and turning are the engine's; without a pattern all layers are built alike.
+        found |= {"sliding_window": None, "sliding_window_pattern": None, "rope_scaling": None}
     if family.model_type == "gpt_oss":
         # mlx_lm looks for both kinds, to make masks that the engine makes (layers.py).
         found["layer_types"] = ["sliding_attention", "full_attention"]

@@ -22,10 +22,16 @@ _GROUP_SCORES = 2
 _SUM_EPSILON = 1e-20
 
 
-def correct_layers(layers: Iterable[nn.Module], family: Family) -> None:
-    """Correct a range of a family's layers in place."""
+def correct_layers(layers: Iterable[nn.Module], family: Family, first: int) -> None:
+    """Correct layers from ``first`` on in place."""
     config = family.config
-    for layer in layers:
+    for n, layer in enumerate(layers, first):
+        slides = family.layer_kinds[n] == "sliding"
+        if family.model_type == "cohere2":
+            # Only layers that slide turn by position; mlx_lm knows them by a number.
+            layer.self_attn.use_sliding_window = slides
+        if family.model_type == "exaone4":
+            layer.self_attn.use_rope = slides or config.get("sliding_window") is None
         if family.model_type == "deepseek_v3" and "gate" in layer.mlp:
             layer.mlp.gate = SigmoidRouter(config)
         if family.model_type == "gpt_oss":

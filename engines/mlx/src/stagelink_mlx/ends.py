@@ -38,7 +38,10 @@ class Ends(nn.Module):
             self.lm_head = getattr(model, "language_model", model).lm_head
         self._dtype = dtype
         self._scale = _embedding_scale(family, recipe, dtype)
-        self._divisor = family.config[recipe.logits_divisor] if recipe.logits_divisor else None
+        self._divisor, self._factor, self._cap = (
+            family.config[field] if field else None
+            for field in (recipe.logits_divisor, recipe.logits_factor, recipe.logits_cap)
+        )
 
     def embed(self, ids: mx.array) -> mx.array:
         """Return the rows ``[1, ids, width]`` of token ids."""
@@ -53,6 +56,10 @@ class Ends(nn.Module):
         logits: mx.array = embedding.as_linear(normed) if head is None else head(normed)
         if self._divisor is not None:
             logits = logits / self._divisor
+        if self._factor is not None:
+            logits = logits * self._factor
+        if self._cap is not None:
+            logits = mx.tanh(logits / self._cap) * self._cap
         return logits.astype(mx.float32)
 
 

@@ -20,6 +20,7 @@ from stagelink_mlx.ends import Ends
 from stagelink_mlx.rope import make_rope
 from stagelink_mlx.sums import use_short_sums
 from stagelink_mlx.weights import Weights
+from stagelink_mlx.wide import understood
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -73,6 +74,7 @@ class LayerRange:
                 tensors are not those of mlx_lm's layers.
         """
         self._recipe = check_family(family)
+        family = understood(family, self._recipe)
         module, arguments = model_arguments(family, self._recipe)
         model = module.Model(arguments)
         self._family, self._lead = family, lead
@@ -85,7 +87,7 @@ class LayerRange:
         self._layers = list(model.model.layers[first:end])
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
-        correct_layers(self._layers, family)
+        correct_layers(self._layers, family, first)
         self._turn_heads()
         self._quantize()
         self.held_bytes = sum(self._check(at, names) for at, names in self._parts())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HANDLED", "HARMLESS", "RECIPES", "Recipe"]
+__all__ = ["HANDLED", "HARMLESS", "RECIPES", "Recipe", "fixed_fields"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +34,12 @@ class Recipe:
         dense: Parts of names of tensors that become floats though they are stored quantized, since
             mlx_lm takes them apart.
         layout: How tensors are laid out: a key of ``layouts.LAYOUTS``.
+        logits_factor: The field that logits are multiplied by.
+        logits_cap: The field that bounds logits by a tanh.
+        meant: For a family outside the checkpoint's table, what transformers means where a config
+            leaves a field out; wide.py reads such a config.
+        slides_alike: Whether ``sliding_window`` is meant for all layers where no kinds are said.
+        slides_every: Every which layer does not slide, where no kinds are said.
     """
 
     module: str
@@ -48,9 +54,14 @@ class Recipe:
     logits_divisor: str = ""
     dense: tuple[str, ...] = ()
     layout: str = "as_it_is"
+    logits_factor: str = ""
+    logits_cap: str = ""
+    meant: Mapping[str, Any] | None = None
+    slides_alike: bool = False
+    slides_every: int = 0
 
 
-def _fixed(**values: Any) -> Mapping[str, tuple[Any, ...]]:
+def fixed_fields(**values: Any) -> Mapping[str, tuple[Any, ...]]:
     """Return fields with the values that are right; a single one need not be a tuple."""
     one = {key: value if isinstance(value, tuple) else (value,) for key, value in values.items()}
     return MappingProxyType(one)
@@ -108,27 +119,29 @@ HARMLESS: Final = frozenset(
     )
 )
 
-_PLAIN: Final = _fixed(hidden_act="silu", attention_bias=False, mlp_bias=False)
-_DELTA: Final = _fixed(hidden_act="silu", attn_output_gate=True, output_gate_type=(None, "swish"))
+_PLAIN: Final = fixed_fields(hidden_act="silu", attention_bias=False, mlp_bias=False)
+_DELTA: Final = fixed_fields(
+    hidden_act="silu", attn_output_gate=True, output_gate_type=(None, "swish")
+)
 _QWEN3_5: Final = MappingProxyType(
     {**_DELTA, "norm_topk_prob": (True,), "mlp_only_layers": ([], ()), "decoder_sparse_step": (1,)}
 )
-_LATENT: Final = _fixed(hidden_act="silu", mlp_bias=False, ep_size=1)
+_LATENT: Final = fixed_fields(hidden_act="silu", mlp_bias=False, ep_size=1)
 
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
-        "llama": Recipe("llama", _fixed(hidden_act="silu")),
-        "smollm3": Recipe("smollm3", _fixed(hidden_act="silu")),
+        "llama": Recipe("llama", fixed_fields(hidden_act="silu")),
+        "smollm3": Recipe("smollm3", fixed_fields(hidden_act="silu")),
         # q, k and v have biases without saying so; a head is an even share of the width.
-        "qwen2": Recipe("qwen2", _fixed(hidden_act="silu", attention_bias=True)),
+        "qwen2": Recipe("qwen2", fixed_fields(hidden_act="silu", attention_bias=True)),
         "qwen3": Recipe("qwen3", _PLAIN),
         "granite": Recipe(
             "granite",
-            _fixed(hidden_act="silu"),
+            fixed_fields(hidden_act="silu"),
             embedding_scale="embedding_multiplier",
             logits_divisor="logits_scaling",
         ),
-        "mixtral": Recipe("mixtral", _fixed(hidden_act="silu"), layout="stacked"),
+        "mixtral": Recipe("mixtral", fixed_fields(hidden_act="silu"), layout="stacked"),
         "qwen3_moe": Recipe("qwen3_moe", _PLAIN, layout="stacked"),
         "qwen3_next": Recipe(
             "qwen3_next", _DELTA, interval="full_attention_interval", layout="delta"
@@ -169,7 +182,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "gemma3_text": Recipe(
             "gemma3_text",
-            _fixed(
+            fixed_fields(
                 hidden_act="gelu_pytorch_tanh",
                 hidden_activation="gelu_pytorch_tanh",
                 attention_bias=False,
@@ -181,7 +194,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "gpt_oss": Recipe(
             "gpt_oss",
-            _fixed(hidden_act="silu", attention_bias=True),
+            fixed_fields(hidden_act="silu", attention_bias=True),
             layout="split_experts",
         ),
     }

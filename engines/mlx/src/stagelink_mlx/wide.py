@@ -1,0 +1,163 @@
+"""Reads the config of a family that the checkpoint's own table does not have, field by field.
+
+It knows no layer. What it returns has the words of the families of the table, so that everything
+behind it treats both alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from stagelink.engine import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink.engine import Family
+    from stagelink_mlx.recipes import Recipe
+
+__all__ = ["understood"]
+
+_ADVICE: Final = "install stagelink[transformers] and use --engine transformers"
+_HEAD: Final = "lm_head.weight"
+_SHARE: Final = "partial_rotary_factor"
+_KINDS: Final = {"full_attention": "full", "sliding_attention": "sliding"}
+# What transformers writes into every file, and what it says of training and generation.
+_WORDS: Final = frozenset(
+    (
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "cache_implementation",
+        "chunk_size_feed_forward",
+        "embedding_dropout",
+        "hidden_dropout",
+        "id2label",
+        "is_encoder_decoder",
+        "label2id",
+        "output_attentions",
+        "output_hidden_states",
+        "problem_type",
+        "residual_dropout",
+        "return_dict",
+        "sep_token_id",
+        "transformers_version",
+    )
+)
+# What scalings of positions are made of; another number would change them.
+_ROPE: Final = frozenset(
+    (
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "factor",
+        "high_freq_factor",
+        "low_freq_factor",
+        "mscale",
+        "mscale_all_dim",
+        "original_max_position_embeddings",
+        "partial_rotary_factor",
+        "rope_theta",
+        "rope_type",
+        "truncate",
+        "type",
+    )
+)
+
+
+def understood(family: Family, recipe: Recipe) -> Family:
+    """Return the family with a config in which everything that a layer needs is said.
+
+    Raises:
+        ConfigError: ``config_field``, ``layer_types`` or ``rope_scaling``.
+    """
+    if recipe.meant is None:
+        return family
+    said = {key: value for key, value in family.config.items() if key not in _WORDS}
+    config = {**recipe.meant, **said}
+    # Said at the top, or among rope_parameters, or nowhere.
+    share = recipe.meant.get(_SHARE, 1.0)
+    if _SHARE not in said:
+        config.pop(_SHARE, None)
+    config["rope_parameters"] = _rope(config, share)
+    heads = _count(config, "num_attention_heads")
+    if config.get("head_dim") is None:
+        config["head_dim"] = _count(config, "hidden_size") // heads
+    config.setdefault("num_key_value_heads", heads)
+    shared = _count(config, "num_key_value_heads")
+    if heads % shared or _count(config, "head_dim") % 2:
+        wanted = f"even heads that share the keys of a divisor of {heads}"
+        raise _refuse("num_key_value_heads", wanted, f"{shared} of {config['head_dim']} values")
+    kinds = _kinds(config, family.layers, recipe)
+    # A table is what says whether a head of its own is there.
+    tied = said.get("tie_word_embeddings", _HEAD not in family.all_tensors())
+    config["tie_word_embeddings"] = tied
+    return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)
+
+
+def _rope(config: dict[str, Any], share: float) -> dict[str, Any]:
+    """Take how positions turn out of the fields of transformers 5, or of the older ones."""
+    found: dict[str, Any] = {"rope_type": "default"}
+    for key in ("rope_scaling", "rope_parameters"):
+        one = config.pop(key, None)
+        if one is None:
+            continue
+        if not isinstance(one, dict) or not one.keys() <= _ROPE:
+            raise _refuse(key, f"only {', '.join(sorted(_ROPE))}", one, reason="rope_scaling")
+        kind = one.get("rope_type", one.get("type", "default"))
+        found |= {k: v for k, v in one.items() if k != "type"} | {"rope_type": kind}
+    for key in ("rope_theta", _SHARE):
+        top = config.pop(key, None)
+        if top is not None and found.setdefault(key, top) != top:
+            raise _refuse(key, f"{found[key]} as rope_parameters say", top)
+    _number(found, "rope_theta")
+    _number(found, _SHARE, share)
+    return found
+
+
+def _kinds(config: dict[str, Any], layers: int, recipe: Recipe) -> tuple[str, ...]:
+    """Return the kind of each layer, and take the fields that say it."""
+    window = config.get("sliding_window")
+    every = config.pop("sliding_window_pattern", None) or recipe.slides_every
+    usual = ["full_attention"] * layers
+    if window is not None and recipe.slides_alike:
+        usual = ["sliding_attention"] * layers
+    elif window is not None and isinstance(every, int) and every:
+        usual = [
+            "sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)
+        ]
+    said = config.pop("layer_types", None)
+    if said is None and isinstance(every, str):
+        raise _refuse("sliding_window_pattern", "layer_types beside it", every, "layer_types")
+    kinds = usual if said is None else said
+    right = isinstance(kinds, list) and len(kinds) == layers
+    if not right or any(kind not in _KINDS for kind in kinds):
+        wanted = f"{' or '.join(_KINDS)} for each of {layers} layers"
+        raise _refuse("layer_types", wanted, kinds, "layer_types")
+    if "sliding_attention" in kinds:
+        _count(config, "sliding_window")
+    return tuple(_KINDS[kind] for kind in kinds)
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if type(value) is not int or value < 1:
+        raise _refuse(key, "a whole number above 0", value)
+    return value
+
+
+def _number(config: dict[str, Any], key: str, usual: float | None = None) -> None:
+    value: Any = config.setdefault(key, usual)
+    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+        raise _refuse(key, "a finite number above 0", value)
+    config[key] = float(value)
+
+
+def _refuse(key: str, expected: str, got: object, reason: str = "config_field") -> ConfigError:
+    shown = "nothing" if got is None else repr(got)[:60]
+    return ConfigError(
+        f"mlx engine: config field {key}: expected {expected}, got {shown}; {_ADVICE}",
+        reason=reason,
+    )

@@ -1,0 +1,83 @@
+"""Families that mlx_lm has and the checkpoint's own table has not, as data.
+
+It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
+in transformers 5.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from stagelink_mlx.recipes import Recipe, fixed_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["WIDE_RECIPES"]
+
+_NO_BIAS: Final = {"attention_bias": False, "mlp_bias": False}
+_HALF: Final = {"partial_rotary_factor": 0.5}
+_TIED: Final = {"tie_word_embeddings": True}
+
+WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
+    {
+        "mistral": Recipe(
+            "llama",
+            fixed_fields(hidden_act="silu"),
+            model_type="llama",
+            meant=_NO_BIAS,
+            slides_alike=True,
+        ),
+        "phi3": Recipe("phi3", fixed_fields(hidden_act="silu"), meant={}, slides_alike=True),
+        "starcoder2": Recipe(
+            "starcoder2",
+            # mlx_lm's is the exact GELU.
+            fixed_fields(hidden_act="gelu", use_bias=True, mlp_type=(None, "default")),
+            meant={"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
+            slides_alike=True,
+        ),
+        "gemma2": Recipe(
+            "gemma2",
+            fixed_fields(
+                hidden_act="gelu_pytorch_tanh",
+                hidden_activation="gelu_pytorch_tanh",
+                attention_bias=False,
+                use_bidirectional_attention=(None, False),
+                **_TIED,
+            ),
+            meant={},
+            array_mask=True,
+            embedding_scale="root",
+            logits_cap="final_logit_softcapping",
+            slides_every=2,
+        ),
+        "olmo2": Recipe("olmo2", fixed_fields(hidden_act="silu"), meant=_NO_BIAS),
+        "cohere": Recipe(
+            "cohere",
+            fixed_fields(hidden_act="silu", **_TIED),
+            meant={"attention_bias": False, "use_qk_norm": False, "layer_norm_bias": False},
+            traditional=True,
+            logits_factor="logit_scale",
+        ),
+        "cohere2": Recipe(
+            "cohere2",
+            fixed_fields(hidden_act="silu", **_TIED),
+            meant={"attention_bias": False, "layer_norm_bias": False},
+            traditional=True,
+            logits_factor="logit_scale",
+            slides_every=4,
+        ),
+        "glm": Recipe("glm", fixed_fields(hidden_act="silu"), meant=_HALF, traditional=True),
+        "glm4": Recipe("glm4", fixed_fields(hidden_act="silu"), meant=_HALF, traditional=True),
+        "ernie4_5": Recipe(
+            "ernie4_5", fixed_fields(hidden_act="silu"), meant={"use_bias": False}, traditional=True
+        ),
+        "helium": Recipe(
+            "helium", fixed_fields(hidden_act="silu"), meant=_NO_BIAS, traditional=True
+        ),
+        "nemotron": Recipe("nemotron", fixed_fields(hidden_act="relu2"), meant=_NO_BIAS | _HALF),
+        "exaone4": Recipe("exaone4", fixed_fields(hidden_act="silu"), meant={}),
+        "seed_oss": Recipe("seed_oss", fixed_fields(hidden_act="silu"), meant={"mlp_bias": False}),
+    }
+)

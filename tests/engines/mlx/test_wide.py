@@ -1,0 +1,72 @@
+"""Families that the checkpoint's table does not have, on MLX: transformers' rows, or a refusal.
+
+The families of the table have their own variants (test_variants.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+pytest.importorskip("torch", reason="transformers needs it")
+pytest.importorskip("transformers", reason="what the engine is held against")
+
+from tests.engines.held import hold_variant, make_variant
+from tests.engines.mlx.rig import make_engine, make_stage
+from tests.engines.mlx.wide_variants import REFUSED, VARIANTS, WIDE
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import ConfigError
+from stagelink_conformance.families import FAMILIES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOLERANCE = 1e-4
+_FAST = [name for name in VARIANTS if name.endswith("-two_layers")]
+_SLOW = [name for name in VARIANTS if name not in _FAST]
+_FEW = [name for name in REFUSED if name.startswith(("mistral", "gemma2", "phi3", "starcoder2"))]
+
+
+@pytest.fixture(autouse=True)
+def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny families be made as the others are."""
+    for name, recipe in WIDE.items():
+        monkeypatch.setitem(FAMILIES, name, recipe)
+
+
+@pytest.mark.parametrize("name", _FAST)
+def test_a_wide_family_has_the_rows_of_transformers_however_it_is_cut(
+    tmp_path: Path, name: str
+) -> None:
+    hold_variant(tmp_path, VARIANTS[name], make_stage, _TOLERANCE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", _SLOW)
+def test_any_variant_of_a_wide_family_has_the_rows_of_transformers(
+    tmp_path: Path, name: str
+) -> None:
+    hold_variant(tmp_path, VARIANTS[name], make_stage, _TOLERANCE)
+
+
+@pytest.mark.parametrize("name", _FEW)
+def test_what_the_layers_do_not_have_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
+    _refuse(tmp_path, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in REFUSED if name not in _FEW])
+def test_whatever_the_layers_do_not_have_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
+    _refuse(tmp_path, name)
+
+
+def _refuse(folder: Path, name: str) -> None:
+    variant = REFUSED[name]
+    make_variant(folder, variant)
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(ConfigError, match=variant.field) as caught:
+        make_engine(checkpoint, 0, 1)
+    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)

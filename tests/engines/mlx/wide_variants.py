@@ -1,0 +1,140 @@
+"""Tiny families that only mlx_lm and transformers have, and variants of their configs, as data.
+
+It makes no checkpoint and compares nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.engines.torch.variants import Variant
+
+_WINDOW: Final = 16
+_PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
+_FOURTH_FULL: Final = (["sliding_attention"] * 3 + ["full_attention"]) * 2
+
+
+def _family(name: str, **fields: object) -> tuple[str, dict[str, Any]]:
+    return name, {"rope_parameters": dict(_PLAIN), **fields}
+
+
+# As `stagelink_conformance.families.FAMILIES` has them.
+WIDE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "mistral": _family("mistral", sliding_window=None),
+    "phi3": _family("phi3"),
+    "starcoder2": _family("starcoder2", hidden_act="gelu", sliding_window=None),
+    "gemma2": _family(
+        "gemma2",
+        head_dim=16,
+        query_pre_attn_scalar=24,
+        sliding_window=_WINDOW,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=4.0,
+    ),
+    "olmo2": _family("olmo2"),
+    "cohere": _family("cohere", logit_scale=0.4),
+    "cohere2": _family("cohere2", sliding_window=_WINDOW, logit_scale=0.4),
+    "glm": _family("glm", head_dim=16),
+    "glm4": _family("glm4", head_dim=16),
+    "ernie4_5": _family("ernie4_5"),
+    "helium": _family("helium", head_dim=16),
+    "nemotron": _family("nemotron"),
+    "exaone4": _family("exaone4", sliding_window=_WINDOW, layer_types=_FOURTH_FULL),
+    "seed_oss": _family("seed_oss", head_dim=16),
+}
+_ALWAYS_TIED: Final = ("gemma2", "cohere", "cohere2")
+# In mlx_lm's layers or in those of transformers heads are as wide as the row, all together.
+_ROWS_ARE_HEADS: Final = ("phi3", "starcoder2", "cohere", "cohere2", "helium")
+
+
+def _shared() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for name, (_, fields) in WIDE.items():
+        found[f"{name}-as_it_is"] = Variant(name)
+        kinds = {"layer_types": fields["layer_types"][-2:]} if "layer_types" in fields else {}
+        few = {"num_hidden_layers": 2, "vocab_size": 259, **kinds}
+        found[f"{name}-two_layers"] = Variant(name, few)
+        found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
+        # A phi3 of transformers 5 says longrope or nothing.
+        for kind in ("linear", "dynamic") if name != "phi3" else ():
+            rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0}
+            refused = ("rope_scaling", "dynamic") if kind == "dynamic" else ("", "")
+            found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope}, {}, *refused)
+        act = {"hidden_act": "relu", "hidden_activation": "relu"}
+        found[f"{name}-activation"] = Variant(name, {}, act, "config_field", "hidden_act")
+        odd = {"rows_twisted": 3}
+        found[f"{name}-unknown"] = Variant(name, {}, odd, "config_field", "rows_twisted")
+        if name not in _ALWAYS_TIED:
+            found[f"{name}-tied"] = Variant(name, {"tie_word_embeddings": True})
+            found[f"{name}-untied"] = Variant(name, {"tie_word_embeddings": False})
+        if name not in _ROWS_ARE_HEADS:
+            found[f"{name}-wide_head"] = Variant(name, {"head_dim": 24})
+        biases = ("attention_bias", "attention_out_bias", "mlp_bias", "use_bias")
+        for key in biases if name not in ("starcoder2", "phi3") else ():
+            if key in _TAKEN.get(name, ()):
+                found[f"{name}-{key}"] = Variant(name, {key: True})
+    return found
+
+
+# Which biases a family's config can say.
+_TAKEN: Final = {
+    "olmo2": ("attention_bias",),
+    "cohere": ("attention_bias",),
+    "cohere2": ("attention_bias",),
+    "glm": ("attention_bias",),
+    "glm4": ("attention_bias",),
+    "helium": ("attention_bias", "mlp_bias"),
+    "ernie4_5": ("use_bias",),
+    "nemotron": ("attention_bias", "mlp_bias"),
+    "seed_oss": ("attention_bias", "attention_out_bias", "mlp_bias"),
+}
+
+
+def _own() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for name in ("mistral", "phi3", "starcoder2"):
+        found[f"{name}-window"] = Variant(name, {"sliding_window": _WINDOW})
+    for name in ("gemma2", "cohere2", "exaone4"):
+        order = ["full_attention"] * 2 + ["sliding_attention"] * 5 + ["full_attention"]
+        found[f"{name}-order"] = Variant(name, {"layer_types": order})
+        found[f"{name}-none_slides"] = Variant(name, {"layer_types": ["full_attention"] * 8})
+        odd = {"layer_types": ["chunked_attention"] * 8}
+        found[f"{name}-chunked"] = Variant(name, {}, odd, "layer_types", "layer_types")
+    for name in ("phi3", "glm", "glm4", "nemotron"):
+        for share in (0.25, 1.0):
+            rope = {**_PLAIN, "partial_rotary_factor": share}
+            found[f"{name}-share_{share}"] = Variant(name, {"rope_parameters": rope})
+    old = {"rope_parameters": None, "rope_theta": 10000.0}
+    linear = {"rope_scaling": {"type": "linear", "factor": 2.0}}
+    rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    for name in ("mistral", "olmo2", "seed_oss"):
+        found[f"{name}-linear_old"] = Variant(name, {"rope_parameters": rope}, old | linear)
+    two = {"rope_theta": 10000.0}
+    found["mistral-two_thetas"] = Variant("mistral", {}, two, "config_field", "rope_theta")
+    lost = {"rope_parameters": None}
+    found["mistral-no_theta"] = Variant("mistral", {}, lost, "config_field", "rope_theta")
+    long = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "rope_type": "longrope"}
+    rope = {**_PLAIN, **long, "original_max_position_embeddings": 64}
+    found["phi3-longrope"] = Variant(
+        "phi3", {}, {"rope_parameters": rope}, "rope_scaling", "longrope"
+    )
+    tanh = {"hidden_act": "gelu_pytorch_tanh"}
+    found["starcoder2-tanh"] = Variant("starcoder2", tanh, {}, "config_field", "hidden_act")
+    bare = {"use_bias": False}
+    found["starcoder2-use_bias"] = Variant("starcoder2", bare, {}, "config_field", "use_bias")
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        found[f"gemma2-{key}"] = Variant("gemma2", {key: 2.0})
+        found[f"gemma2-{key}_off"] = Variant("gemma2", {key: None}, {}, "config_field", key)
+    found["cohere-use_qk_norm"] = Variant("cohere", {"use_qk_norm": True})
+    found["exaone4-no_window"] = Variant(
+        "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 8}
+    )
+    for name in _ALWAYS_TIED:
+        apart = {"tie_word_embeddings": False}
+        found[f"{name}-untied"] = Variant(name, apart, {}, "config_field", "tie_word_embeddings")
+    return found
+
+
+_ALL: Final = _shared() | _own()
+VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
