@@ -58,7 +58,13 @@ def load_stages(path: Path, cuts: Sequence[int], *, floats: bool = True) -> list
 
 
 def assert_equal(
-    path: Path, cuts: Sequence[int], streams: int = 2, *, floats: bool = True, moved: float = 0.05
+    path: Path,
+    cuts: Sequence[int],
+    streams: int = 2,
+    *,
+    floats: bool = True,
+    moved: float = 0.05,
+    chunks: Sequence[int] = _CHUNKS,
 ) -> None:
     """Compare the last layer's rows and the logits of prompts in chunks, and of decode steps.
 
@@ -68,7 +74,7 @@ def assert_equal(
     pipeline = Pipeline(load_stages(path, cuts, floats=floats))
     try:
         with Model(path, [last]) as whole:
-            for places, tokens in script(streams, _CHUNKS, _STEPS):
+            for places, tokens in script(streams, chunks, _STEPS):
                 expected = whole.run(places, tokens=tokens)
                 got = pipeline.round(*_round(places, tokens))
                 assert got.rows.tobytes() == expected[last].tobytes(), f"rows, cuts {cuts}"

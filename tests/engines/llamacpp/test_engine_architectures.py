@@ -27,6 +27,9 @@ from stagelink_llamacpp import LlamaCppEngine
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Prompts in chunks that are divided with and without a rest, also from a position inside a block.
+LONG_CHUNKS = ((200, 30), (29, 128, 70), (253,))
+
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -45,6 +48,28 @@ def test_one_two_three_and_five_stages_equal_the_whole_file(
     path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 5))
     for stages, streams in itertools.product((1, 2, 3, 5), (1, 4)):
         assert_equal(path, spread(rule_for(read_source(path)), stages), streams)
+
+
+def _long_chunks_are_equal(name: str, kind: str, folder: Path) -> None:
+    path = make_gguf(folder, name, kind=kind, block_count=layers_for(name, 3))
+    for chunks in LONG_CHUNKS:
+        assert_equal(path, spread(rule_for(read_source(path)), 3), 1, chunks=chunks)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35", "qwen3moe"])
+def test_a_chunk_that_is_divided_into_calls_has_the_bits_of_one_call(
+    name: str, tmp_path: Path
+) -> None:
+    _long_chunks_are_equal(name, "Q4_0", tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("name", NAMES)
+def test_long_chunks_of_every_architecture_have_the_bits_of_one_call(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    _long_chunks_are_equal(name, kind, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -34,6 +34,10 @@ _SPLIT_NONE = 0
 # Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
 # the same tensors would stay beside the copy.
 _READ_WHOLE, _MAPPED = 0, 1
+# Rows of one sequence that llama.cpp's attention on the CPU works on at once. Calls that meet at a
+# multiple of it, and have no fewer, give the bits of one call; what a call needs in between grows
+# with its rows.
+CALL_ROWS = 64
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
 
@@ -117,6 +121,8 @@ class Context:
         self._input = (nodes.input or "").encode()
         asked = frozenset(name for name in (self._output, self._input) if name)
         self._watch = Watch(library, asked, self._take) if asked else None
+        # A GPU has other memory, and is faster with all rows at once.
+        self._divides = device.handle is None
         self._source = self._target = self._got = self._given = self._wanted = 0
         reordered = library.reordered
         self._load(path, device, alive, _MAPPED if held_once else _READ_WHOLE)
@@ -149,6 +155,16 @@ class Context:
         Raises:
             EngineError: ``native`` where llama.cpp refuses or breaks off.
         """
+        if len(firsts) > 1 or not self._divides:
+            self._run(rows, firsts, out)
+            return
+        ((sequence, first, _),) = firsts
+        for begin, end in parts_of(len(rows), CALL_ROWS):
+            at = [(sequence, first + begin, end - begin)]
+            self._run(rows[begin:end], at, out[begin:end])
+
+    def _run(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
+        """Run rows in one call."""
         self._target, self._wanted = out.ctypes.data, out.nbytes
         watch = self._watch
         if watch is not None and not self._can_repeat:
@@ -306,6 +322,15 @@ class Context:
         library.get_data(node, self._target + self._got, 0, size)
         self._got += size
         return True
+
+
+def parts_of(rows: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of parts of ``size`` rows; the last has less than twice as many."""
+    begin = 0
+    while rows - begin >= 2 * size:
+        yield begin, begin + size
+        begin += size
+    yield begin, rows
 
 
 class _Batch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stagelink.engine import EngineError
-from stagelink_llamacpp.context import Context, Shape
+from stagelink_llamacpp.context import Context, Shape, parts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,23 +24,27 @@ if TYPE_CHECKING:
     from stagelink_llamacpp.library import Library
     from stagelink_llamacpp.setup import Setup
 
-# Rows of one head call: more would only make its logits, rows x vocabulary, larger.
-HEAD_ROWS = 32
+# Rows of one head call: more would only make its logits, rows x vocabulary, larger. llama.cpp holds
+# them twice, as they are computed and as they are handed out.
+HEAD_ROWS, _ROWS_MIN, _ROWS_STEP = 32, 4, 8
+_LOGITS_BYTES = 6 << 20
+_LOGIT_BYTES = 4
 
 
 class Embedding:
     """Reads and dequantizes the rows of the tokens that are asked for, and no others."""
 
-    def __init__(self, path: Path, begin: int, table: GgufTensor, scale: np.float32) -> None:
+    def __init__(
+        self, library: Library, path: Path, begin: int, table: GgufTensor, scale: np.float32
+    ) -> None:
         """Open the file where the table's data begin at byte ``begin``.
 
         ``scale`` multiplies every row.
-        """
-        # Imported here: a follower needs none of it.
-        import gguf  # noqa: PLC0415
 
-        self._dequantize = gguf.quants.dequantize
-        self._kind = gguf.GGMLQuantizationType(table.kind)
+        Raises:
+            EngineError: ``native`` where llama.cpp does not read the table's type.
+        """
+        self._dequantize = library.dequantizer(table.kind)
         self._table = table
         self._begin = begin
         self._scale = scale
@@ -62,8 +66,8 @@ class Embedding:
                     reason="engine",
                 )
             packed[row] = np.frombuffer(data, np.uint8)
-        values = self._dequantize(packed, self._kind)
-        np.multiply(values, self._scale, out=out, dtype=np.float32)
+        self._dequantize(packed.ctypes.data, out.ctypes.data, out.size)
+        np.multiply(out, self._scale, out=out)
 
     def close(self) -> None:
         """Close the file."""
@@ -75,9 +79,13 @@ class Embedding:
 class Head:
     """Final norm and head over a few rows at a time."""
 
-    def __init__(self, library: Library, path: Path, setup: Setup, nodes: Nodes) -> None:
-        """Load the head's file."""
-        shape = Shape(HEAD_ROWS, 1, HEAD_ROWS, "float16", setup.threads)
+    def __init__(
+        self, library: Library, path: Path, setup: Setup, nodes: Nodes, vocab: int
+    ) -> None:
+        """Load the head's file; it has logits for ``vocab`` tokens."""
+        self._rows = rows_of_call(vocab)
+        most = 2 * self._rows - 1
+        shape = Shape(most, 1, most, "float16", setup.threads)
         # The vocabulary stands in the file once, and where llama.cpp reorders its type it would be
         # held twice: as the table that nobody reads here, and as the copy that is multiplied.
         self._context = Context(library, path, setup.device, shape, nodes, held_once=True)
@@ -85,11 +93,18 @@ class Head:
     def logits(self, rows: Floats) -> Floats:
         """Return float32 logits ``[n, vocab]`` of rows ``[n, width]``."""
         out = np.empty((len(rows), self._context.vocab), np.float32)
-        for begin in range(0, len(rows), HEAD_ROWS):
-            part = rows[begin : begin + HEAD_ROWS]
-            self._context.logits(part, out[begin : begin + len(part)])
+        if not len(rows):
+            return out
+        for begin, end in parts_of(len(rows), self._rows):
+            self._context.logits(rows[begin:end], out[begin:end])
         return out
 
     def close(self) -> None:
         """Free it."""
         self._context.close()
+
+
+def rows_of_call(vocab: int) -> int:
+    """Return how many rows the head takes in a call, the last ones of a round apart."""
+    fit = _LOGITS_BYTES // (vocab * _LOGIT_BYTES) // _ROWS_STEP * _ROWS_STEP
+    return max(_ROWS_MIN, min(HEAD_ROWS, fit))

@@ -10,21 +10,40 @@ import ctypes
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError, EngineError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _LOG = logging.getLogger("stagelink.llamacpp")
-_PACKAGE = "llama-cpp-python"
+_PACKAGE, _BINDINGS = "llama-cpp-python", "llama_cpp.llama_cpp"
 _INSTALL = 'pip install "stagelink[llamacpp]"'
 # ggml's level of an error; 3 is that of a warning.
 _ERROR = 4
 # Said once for a model of which something is copied, with how much that was.
 _REORDERED = "_REPACK model buffer size"
+_F32 = 0
 _LINES_KEPT = 8
 _LINE_CHARS_MAX = 300
+
+
+class _TypeTraits(ctypes.Structure):
+    """``ggml_type_traits``: what ggml knows of one type."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("block", ctypes.c_int64),
+        ("interleaved", ctypes.c_int64),
+        ("bytes", ctypes.c_size_t),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", ctypes.c_void_p),
+    )
 
 
 class Library:
@@ -49,7 +68,7 @@ class Library:
         # An assertion of the library would start a debugger on this process before it ends.
         os.environ.setdefault("GGML_NO_BACKTRACE", "1")
         try:
-            self.api: Any = importlib.import_module("llama_cpp.llama_cpp")
+            self.api: Any = _bindings()
         except (ImportError, OSError, RuntimeError) as error:
             raise ConfigError(
                 f"llamacpp engine: expected {_PACKAGE} to load, got {error}; run: {_INSTALL}",
@@ -92,6 +111,27 @@ class Library:
         facts = told.replace("CPU :", "").split("|")
         return tuple(sorted(one.split("=")[0].strip() for one in facts if one.strip()[-1:] == "1"))
 
+    def dequantizer(self, kind: int) -> Callable[[int, int, int], None]:
+        """Return what makes float32 of a type's stored values: (source, target, values).
+
+        Raises:
+            EngineError: ``native`` for a type that it cannot read, or a structure that is not the
+                one which is read here.
+        """
+        if kind == _F32:
+            return _copy_floats
+        native = self.native
+        native.ggml_get_type_traits.restype = ctypes.POINTER(_TypeTraits)
+        native.ggml_blck_size.restype = ctypes.c_int64
+        native.ggml_type_size.restype = ctypes.c_size_t
+        traits = native.ggml_get_type_traits(kind).contents
+        sizes = native.ggml_blck_size(kind), native.ggml_type_size(kind)
+        if (traits.block, traits.bytes) != sizes or not traits.to_float:
+            raise self.failure(f"to read rows of type {kind}", "use another version", "native")
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        made: Callable[[int, int, int], None] = function(traits.to_float)
+        return made
+
     def failure(self, expected: str, advice: str, reason: str) -> EngineError:
         """Return the error of a native call that failed, with what the library last said."""
         self.said = "; ".join(self._lines) or "no reason given"
@@ -107,6 +147,29 @@ class Library:
         self.reordered += _REORDERED in line
         if level == _ERROR:
             self._lines.append(line)
+
+
+def _copy_floats(source: int, target: int, values: int) -> None:
+    ctypes.memmove(target, source, ctypes.sizeof(ctypes.c_float) * values)
+
+
+def _bindings() -> Any:
+    """Return the module with llama.h's functions, without the package around it.
+
+    Importing the package brings chat templates and what they need: 4 MiB, and a third of a second.
+    """
+    name = _BINDINGS.partition(".")[0]
+    if name in sys.modules:
+        return importlib.import_module(_BINDINGS)
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise ImportError(f"no module {name}")
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        return importlib.import_module(_BINDINGS)
+    finally:
+        # Whoever imports the package gets all of it.
+        del sys.modules[name]
 
 
 @functools.cache

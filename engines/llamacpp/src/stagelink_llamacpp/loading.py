@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head
+from stagelink_llamacpp.pages import give_back
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
 from stagelink_llamacpp.trial import tried
@@ -72,31 +73,26 @@ def load_stage(
     shape = Shape(
         settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
     )
-    rule = own.rule
-    last = own.end - own.first - 1
-    nodes = Nodes(f"l_out-{last}", rule.rows_node, positions_per_row=rule.positions_per_row)
+    device = setup.device.kind if settings.device == "auto" else settings.device
+    give_back()
 
     def alive(_: float = 1.0) -> None:
         if progress is not None:
             progress(own.own_bytes, own.own_bytes)
 
-    device = setup.device.kind if settings.device == "auto" else settings.device
     _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
     before = _resident()
     with contextlib.ExitStack() as made:
+        # First: while llama.cpp reorders the vocabulary it is in memory twice, and the layers are
+        # not there yet.
+        embedding, head = _ends(library, own, paths, (setup, device, alive), made)
+        last = own.end - own.first - 1
+        rule = own.rule
+        nodes = Nodes(f"l_out-{last}", rule.rows_node, positions_per_row=rule.positions_per_row)
         path = paths[f"{own.first}-{own.end}"]
         tried(path, nodes, library.versions, alive, kv=setup.kv, device=device)
         context = Context(library, path, setup.device, shape, nodes, alive=alive)
         made.callback(context.close)
-        embedding = head = None
-        if own.ends is not None:
-            path = paths["embed" if "embed" in paths else "head"]
-            begin = own.ends.embed.offset(EMBED)
-            embedding = Embedding(path, begin, own.embed, rule.embedding_scale)
-            made.callback(embedding.close)
-            nodes = Nodes(None, own.ends.rule.rows_node)
-            tried(paths["head"], nodes, library.versions, alive, device=device)
-            head = Head(library, paths["head"], setup, nodes)
         made.pop_all()
     told = own.first, own.end, _mib(_resident() - before), _mib(_resident())
     _LOG.info("layers %d-%d: %s more held after loading, %s in all", *told)
@@ -104,6 +100,28 @@ def load_stage(
         context, settings.streams_max, settings.rows_max, recurrent=own.rule.recurrent
     )
     return Loaded(context, streams, embedding, head)
+
+
+def _ends(
+    library: Library,
+    own: Slice,
+    paths: dict[str, Path],
+    asked: tuple[Setup, str, Callable[[], None]],
+    made: contextlib.ExitStack,
+) -> tuple[Embedding | None, Head | None]:
+    """Load the lead's two ends; ``made`` closes them. A follower has none."""
+    if own.ends is None:
+        return None, None
+    setup, device, alive = asked
+    begin = own.ends.embed.offset(EMBED)
+    path = paths["embed" if "embed" in paths else "head"]
+    embedding = Embedding(library, path, begin, own.embed, own.rule.embedding_scale)
+    made.callback(embedding.close)
+    nodes = Nodes(None, own.ends.rule.rows_node)
+    tried(paths["head"], nodes, library.versions, alive, device=device)
+    head = Head(library, paths["head"], setup, nodes, own.vocab)
+    made.callback(head.close)
+    return embedding, head
 
 
 def _resident() -> int:
