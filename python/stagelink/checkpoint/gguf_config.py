@@ -24,6 +24,7 @@ _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
 _FACTOR_TOLERANCE = 1e-5
 # What llama.cpp means where a file says no theta.
 _THETAS: Final = {"granite": 10000.0, "llama": 10000.0}
+_WITH_YARN: Final = ("gpt-oss",)
 # Of the family's sizes only the largest scales its queries by another number than the head width.
 _GEMMA3_LARGEST_LAYERS: Final = 62
 
@@ -130,19 +131,41 @@ def _gemma3(fields: Fields, config: dict[str, Any]) -> None:
     fields.only("final_logit_softcapping")
 
 
+def _gpt_oss(fields: Fields, config: dict[str, Any]) -> None:
+    """Say what llama.cpp knows of the family and the file does not: biases; which layers slide."""
+    experts = fields.count("expert_count", limits.EXPERTS_MAX)
+    width = fields.count("expert_feed_forward_length", limits.WIDTH_MAX, config[_INNER])
+    config |= {
+        "model_type": "gpt_oss",
+        _INNER: width,
+        "num_local_experts": experts,
+        "num_experts_per_tok": fields.count("expert_used_count", experts),
+        "sliding_window": fields.count("attention.sliding_window", limits.WIDTH_MAX),
+        "attention_bias": True,
+    }
+    fields.only("attention.sliding_window_pattern", 2)
+
+
 def _granite(fields: Fields, config: dict[str, Any]) -> None:
     for key, name in _GRANITE_FACTORS.items():
         config[name] = decimal(fields.number(key))
 
 
 _HEADS = "num_attention_heads"
+_INNER = "intermediate_size"
 _GRANITE_FACTORS: Final = {
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
     "logit_scale": "logits_scaling",
     "residual_scale": "residual_multiplier",
 }
-_OWN: Final = {"gemma3": _gemma3, "granite": _granite, "llama": _llama, "qwen3moe": _qwen3moe}
+_OWN: Final = {
+    "gemma3": _gemma3,
+    "gpt-oss": _gpt_oss,
+    "granite": _granite,
+    "llama": _llama,
+    "qwen3moe": _qwen3moe,
+}
 
 
 def _no_experts(fields: Fields) -> None:
@@ -199,6 +222,10 @@ def _rope(
     kind = fields.raw("rope.scaling.type", "none")
     older = fields.has("rope.scale_linear")
     factor = decimal(fields.number("rope.scale_linear" if older else "rope.scaling.factor", 1.0))
+    if architecture in _WITH_YARN:
+        # Said either way: without a word of it the family means YaRN.
+        fields.only("rope.scaling.attn_factor", 1.0, reason="rope_scaling")
+        return {"rope_parameters": {"rope_theta": theta, **_yarn(fields, kind, factor)}}
     if kind not in ("none", "linear"):
         raise fields.refusal("rope.scaling.type", "none or linear", kind, reason="rope_scaling")
     if kind == "none" and factor != 1.0 and not older:
@@ -213,6 +240,30 @@ def _rope(
     if factor != 1.0:
         return {"rope_theta": theta, "rope_scaling": {"rope_type": "linear", "factor": factor}}
     return {"rope_theta": theta}
+
+
+def _yarn(fields: Fields, kind: object, factor: float) -> dict[str, Any]:
+    """Take YaRN, or none. Its bounds are not rounded: so the model was trained, if llama.cpp does.
+
+    A file does not say that; the two numbers of its ramp are those of the paper unless said.
+    """
+    if kind == "none" and factor == 1.0:
+        return {"rope_type": "default"}
+    if kind != "yarn":
+        raise fields.refusal("rope.scaling.type", "none or yarn", kind, reason="rope_scaling")
+    for key in ("yarn_ext_factor", "yarn_attn_factor"):
+        fields.only(f"rope.scaling.{key}", 1.0, reason="rope_scaling")
+    fields.drop(["rope.scaling.finetuned"])
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": fields.count(
+            "rope.scaling.original_context_length", limits.CONTEXT_MAX
+        ),
+        "beta_fast": decimal(fields.number("rope.scaling.yarn_beta_fast", 32.0)),
+        "beta_slow": decimal(fields.number("rope.scaling.yarn_beta_slow", 1.0)),
+        "truncate": False,
+    }
 
 
 def _llama3(fields: Fields, theta: float, head_width: int, factors: np.ndarray) -> dict[str, Any]:

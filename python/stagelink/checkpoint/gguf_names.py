@@ -48,6 +48,11 @@ _FOUR_NORMS: Final = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_GPT_OSS: Final = {
+    **{gguf: own for gguf, own in _PLAIN.items() if gguf.startswith("attn_")},
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "mlp.router",
+}
 _EXPERT: Final = "mlp.experts.{}."
 _MIXTRAL: Final = "block_sparse_moe.experts.{}."
 
@@ -61,16 +66,32 @@ class Architecture:
         experts: The same for stacked tensors: one name an expert, its number for the braces.
         interleaved: Whether the two halves of each q and k head lie interleaved in the file.
         norm_offset: What the file's norms are more than the checkpoint's.
+        renamed: Hugging Face name in a layer of a GGUF name in a layer, where both end otherwise.
+        woven: Which stacks a tensor of a layer is woven of; see `Woven`.
     """
 
     layer: Mapping[str, str]
     experts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     interleaved: bool = False
     norm_offset: float = 0.0
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    woven: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({
     "gemma3": Architecture(_FOUR_NORMS, norm_offset=1.0),
+    "gpt-oss": Architecture(
+        _GPT_OSS,
+        renamed={
+            "attn_sinks.weight": "self_attn.sinks",
+            "ffn_down_exps.bias": "mlp.experts.down_proj_bias",
+        },
+        woven={
+            "mlp.experts.gate_up_proj": ("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+            "mlp.experts.gate_up_proj_bias": ("ffn_gate_exps.bias", "ffn_up_exps.bias"),
+            "mlp.experts.down_proj": ("ffn_down_exps.weight",),
+        },
+    ),
     "granite": Architecture(_PLAIN, interleaved=True),
     # Mixtral has the same architecture's name, and experts.
     "llama": Architecture(
@@ -119,6 +140,11 @@ class Stored:
     offset: float = 0.0
 
     @property
+    def type_name(self) -> str:
+        """How it is stored."""
+        return self.tensor.type_name
+
+    @property
     def nbytes(self) -> int:
         """Bytes that it takes in the file."""
         rows = 1
@@ -127,12 +153,39 @@ class Stored:
         return rows * self.tensor.row_bytes
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Woven:
+    """A stack of experts whose values alternate between stored stacks, each expert turned round.
+
+    ``out[e, c, r * len(parts) + p]`` is ``parts[p][e, r, c]``; a stack of vectors counts as
+    matrices of one column, which leaves ``out[e, r * len(parts) + p]``.
+
+    Attributes:
+        parts: The stored stacks, all of one shape.
+        shape: Its own shape.
+    """
+
+    parts: tuple[Stored, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def type_name(self) -> str:
+        """How it is stored; as floats where its parts differ."""
+        kinds = {part.type_name for part in self.parts}
+        return kinds.pop() if len(kinds) == 1 else "F32"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its parts take in the file."""
+        return sum(part.nbytes for part in self.parts)
+
+
 def locate(
     found: Mapping[str, tuple[WeightFile, GgufTensor]],
     architecture: str,
     heads: tuple[int, int],
     where: Path,
-) -> dict[str, Stored]:
+) -> dict[str, Stored | Woven]:
     """Return the tensors by Hugging Face name, without the RoPE factors.
 
     Args:
@@ -145,9 +198,11 @@ def locate(
         CheckpointError: ``tensor_unknown`` for a name that the architecture does not have.
     """
     rules = ARCHITECTURES[architecture]
-    placed: dict[str, Stored] = {}
+    placed: dict[str, Stored | Woven] = {}
+    placed |= _all_woven(found, rules, where)
+    parts = {one.tensor.name for woven in placed.values() for one in _parts_of(woven)}
     for name, (file, tensor) in found.items():
-        if name == ROPE_FACTORS:
+        if name == ROPE_FACTORS or name in parts:
             continue
         for own, first_row, shape in _own_names(name, tensor, rules, where):
             placed[own] = Stored(
@@ -171,6 +226,8 @@ def _own_names(
     if match is not None:
         number, stem, kind = match.groups()
         at = f"model.layers.{number}."
+        if f"{stem}.{kind}" in rules.renamed:
+            return [(at + rules.renamed[f"{stem}.{kind}"], 0, tensor.shape)]
         if stem in rules.layer:
             return [(f"{at}{rules.layer[stem]}.{kind}", 0, tensor.shape)]
         if stem in rules.experts and kind == "weight" and len(tensor.shape) == 3:
@@ -180,6 +237,41 @@ def _own_names(
             own = f"{at}{rules.experts[stem]}.weight"
             return [(own.format(one), one * rows, tensor.shape[1:]) for one in range(experts)]
     raise _refused(where, "only tensors that the architecture has", shown(name))
+
+
+def _all_woven(
+    found: Mapping[str, tuple[WeightFile, GgufTensor]], rules: Architecture, where: Path
+) -> dict[str, Woven]:
+    """Return what is woven of stacks; a stack without its others is left for its own name."""
+    made: dict[str, Woven] = {}
+    blocks = sorted({match[1] for name in found if (match := _BLOCK.fullmatch(name))})
+    for number in blocks:
+        for own, stems in rules.woven.items():
+            names = [f"blk.{number}.{stem}" for stem in stems]
+            if not all(name in found for name in names):
+                continue
+            shapes = {found[name][1].shape for name in names}
+            shape = shapes.pop()
+            if shapes or len(shape) not in (2, 3) or shape[0] > EXPERTS_MAX:
+                wanted = f"stacks of at most {EXPERTS_MAX} experts, alike in shape"
+                raise _refused(where, wanted, f"others in {names[0]}")
+            parts = tuple(Stored(*found[name], shape) for name in names)
+            last = shape[1] * len(parts)
+            woven = (shape[0], shape[2], last) if len(shape) == 3 else (shape[0], last)
+            made[f"model.layers.{number}.{own}"] = Woven(parts, woven)
+    return made
+
+
+def _parts_of(one: Stored | Woven) -> tuple[Stored, ...]:
+    return one.parts if isinstance(one, Woven) else (one,)
+
+
+def source_tensors(name: str, one: Stored | Woven) -> dict[str, GgufTensor]:
+    """Return the stored tensors of a tensor, each under the name that the source's table has."""
+    if isinstance(one, Woven):
+        return {part.tensor.name: part.tensor for part in one.parts}
+    # A stacked tensor stands once, under its own name; others under the name they are read by.
+    return {(name if one.shape == one.tensor.shape else one.tensor.name): one.tensor}
 
 
 def _refused(where: Path, expected: str, got: str) -> CheckpointError:

@@ -141,14 +141,13 @@ def read_source(path: Path, parts: tuple[Part, ...]) -> Source:
     heads = config["num_attention_heads"], config["num_key_value_heads"]
     stored = gguf_names.locate(found, values["general.architecture"], heads, path)
     infos = {
-        name: TensorInfo(name, one.tensor.type_name, one.shape, one.nbytes)
-        for name, one in stored.items()
+        name: TensorInfo(name, one.type_name, one.shape, one.nbytes) for name, one in stored.items()
     }
     read_family(config, str(path), infos).check_tensors(infos, str(path))
-    # A stacked tensor stands once, under its own name; others under the name they are read by.
     table = {
-        (name if one.shape == one.tensor.shape else one.tensor.name): one.tensor
+        at: tensor
         for name, one in stored.items()
+        for at, tensor in gguf_names.source_tensors(name, one).items()
     }
     return Source(
         config=config,

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagelink.checkpoint.gguf_names import Stored, Woven
 from stagelink.checkpoint.limits import CONVERT_PIECE_BYTES
 from stagelink.checkpoint.memory import aligned_empty, rows_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from stagelink.checkpoint.gguf_names import Stored
 
 _STORED: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
@@ -28,7 +27,7 @@ _STORED: dict[str, np.dtype[Any]] = {
 class GgufReader:
     """Dequantizes tensors of one checkpoint's files; counts what it reads."""
 
-    def __init__(self, stored: Mapping[str, Stored]) -> None:
+    def __init__(self, stored: Mapping[str, Stored | Woven]) -> None:
         """Take the tensors by Hugging Face name."""
         self._stored = stored
         self.bytes_read = 0
@@ -45,15 +44,23 @@ class GgufReader:
     def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor's own bits, rows in Hugging Face order.
 
-        float32, float16, uint16 for BF16, or uint8 ``[..., bytes of a row]`` for a quantized type.
+        float32, float16, uint16 for BF16, or uint8 ``[..., bytes of a row]`` for a quantized type;
+        of a woven tensor of such a type its floats.
         """
         one = self._stored[name]
-        kind = one.tensor.type_name
+        kind = one.type_name
+        if isinstance(one, Woven):
+            if kind == "F32" or kind not in _STORED:
+                return self.read(name, rows)
+            out = aligned_empty(rows_shape(one.shape, rows), _STORED[kind])
+            for at, values in enumerate(self._woven(one, rows, as_stored=True)):
+                out[at] = values.reshape(out.shape[1:])
+            return out
         shape = rows_shape(one.shape, rows)
         shape = shape if kind in _STORED else (*shape[:-1], one.tensor.row_bytes)
         out = aligned_empty(shape, _STORED.get(kind, np.dtype(np.uint8)))
         flat, first = out.reshape(-1).view(np.uint8), 0
-        for piece in self._rows(name, rows):
+        for piece in self._rows(one, rows):
             flat[first : first + piece.size] = piece.reshape(-1)
             first += piece.size
         return out
@@ -61,13 +68,30 @@ class GgufReader:
     def pieces(self, name: str, rows: tuple[int, int] | None = None) -> Iterator[np.ndarray]:
         """Yield the tensor's float32 values in order, flat, a few MiB at a time."""
         one = self._stored[name]
-        for piece in self._rows(name, rows):
-            values = _dequantize(piece, one.tensor.type_name)
+        if isinstance(one, Woven):
+            yield from self._woven(one, rows, as_stored=False)
+            return
+        for piece in self._rows(one, rows):
+            values = _dequantize(piece, one.type_name)
             yield values - np.float32(one.offset) if one.offset else values
 
-    def _rows(self, name: str, wanted: tuple[int, int] | None) -> Iterator[np.ndarray]:
+    def _woven(
+        self, one: Woven, wanted: tuple[int, int] | None, *, as_stored: bool
+    ) -> Iterator[np.ndarray]:
+        """Yield a woven tensor's experts in order, flat; the formula is that of `Woven`."""
+        for expert in range(*(wanted or (0, one.shape[0]))):
+            turned = []
+            for part in one.parts:
+                bits = np.concatenate(list(self._rows(part, (expert, expert + 1))))
+                kind = part.type_name
+                values = (
+                    bits.reshape(-1).view(_STORED[kind]) if as_stored else _dequantize(bits, kind)
+                )
+                turned.append(values.reshape(part.shape[1], -1).T)
+            yield np.stack(turned, axis=-1).reshape(-1)
+
+    def _rows(self, one: Stored, wanted: tuple[int, int] | None) -> Iterator[np.ndarray]:
         # Yields uint8 [rows, row_bytes]; whole heads are read where rows have to change places.
-        one = self._stored[name]
         begin, end = _last_axis_rows(one.shape, wanted)
         unit = math.prod(one.shape[:-1]) // one.heads if one.heads else 1
         at_once = max(1, CONVERT_PIECE_BYTES // (4 * one.shape[-1] * unit)) * unit

@@ -44,6 +44,10 @@ EXPERT_STEMS = {
     "w2": "ffn_down_exps",
     "w3": "ffn_up_exps",
 }
+GPT_OSS_STEMS = STEMS | {
+    "post_attention_layernorm": "post_attention_norm",
+    "mlp.router": "ffn_gate_inp",
+}
 ENDS = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -57,7 +61,7 @@ def to_gguf(
     architecture: str, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the weights under GGUF names, in GGUF's order and with its norms."""
-    stems = GEMMA_STEMS if architecture == "gemma3" else STEMS
+    stems = {"gemma3": GEMMA_STEMS, "gpt-oss": GPT_OSS_STEMS}.get(architecture, STEMS)
     found: dict[str, np.ndarray] = {}
     stacks: dict[str, dict[int, np.ndarray]] = {}
     for name, one in weights.items():
@@ -72,6 +76,9 @@ def to_gguf(
         if name in ENDS:
             found[ENDS[name]] = array
             continue
+        if architecture == "gpt-oss" and not _LAYER.fullmatch(name):
+            found |= gpt_oss_parts(name, array)
+            continue
         expert = _EXPERT.fullmatch(name)
         if expert is not None:
             at = f"blk.{expert[1]}.{EXPERT_STEMS[expert[3]]}.weight"
@@ -81,6 +88,25 @@ def to_gguf(
         assert layer is not None, name
         found[f"blk.{layer[1]}.{stems[layer[2]]}.{layer[3]}"] = array
     return found | {at: np.stack([each[n] for n in sorted(each)]) for at, each in stacks.items()}
+
+
+def gpt_oss_parts(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Take gate and up apart, which alternate, and turn each expert's matrices round."""
+    layer, what = name.removeprefix("model.layers.").split(".", 1)
+    at = f"blk.{layer}."
+    if what == "self_attn.sinks":
+        return {f"{at}attn_sinks.weight": array}
+    if what == "mlp.experts.down_proj_bias":
+        return {f"{at}ffn_down_exps.bias": array}
+    kind = "bias" if what.endswith("_bias") else "weight"
+    turned = array if kind == "bias" else array.swapaxes(1, 2)
+    if what == "mlp.experts.down_proj":
+        return {f"{at}ffn_down_exps.weight": np.ascontiguousarray(turned)}
+    assert what in ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias")
+    return {
+        f"{at}ffn_gate_exps.{kind}": np.ascontiguousarray(turned[:, 0::2]),
+        f"{at}ffn_up_exps.{kind}": np.ascontiguousarray(turned[:, 1::2]),
+    }
 
 
 def metadata(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +153,9 @@ def write_gguf(
     writer.add_token_merges(["A B"])
     writer.add_eos_token_id(2)
     for name, array in tensors.items():
-        writer.add_tensor(name, array)
+        # Bytes are blocks of the one type that tests quantize to.
+        packed = gguf.GGMLQuantizationType.MXFP4 if array.dtype == np.uint8 else None
+        writer.add_tensor(name, array, raw_dtype=packed)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

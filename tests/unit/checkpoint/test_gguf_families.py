@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import pytest
 from tests.unit.checkpoint.gguf_families import metadata, to_gguf, write_gguf
 from tests.unit.checkpoint.small_families import (
     GEMMA3,
+    GPT_OSS,
     QWEN3_MOE,
     SIZES,
     weights_for,
@@ -59,6 +61,31 @@ CASES = {
             "qwen3moe.expert_count": 4,
             "qwen3moe.expert_used_count": 2,
             "qwen3moe.expert_feed_forward_length": 32,
+        },
+    ),
+    "gpt_oss": (
+        "gpt-oss",
+        GPT_OSS
+        | {
+            "sliding_window": 16,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1000000.0,
+                "factor": 8.0,
+                "original_max_position_embeddings": 32,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+            },
+        },
+        {
+            "gpt-oss.expert_count": 4,
+            "gpt-oss.expert_used_count": 2,
+            "gpt-oss.expert_feed_forward_length": 64,
+            "gpt-oss.attention.sliding_window": 16,
+            "gpt-oss.rope.scaling.type": "yarn",
+            "gpt-oss.rope.scaling.factor": 8.0,
+            "gpt-oss.rope.scaling.original_context_length": 32,
         },
     ),
     "gemma3": (
@@ -122,7 +149,7 @@ def test_a_gguf_is_the_same_model_as_the_folder_it_was_made_from(tmp_path, name)
     assert checkpoint.bytes_read == sum(one.nbytes for one in weights.values())
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3", "gpt_oss"])
 def test_its_conversion_and_rows_of_it_are_the_same_too(tmp_path, name):
     _, path, weights = both(tmp_path, name)
     direct, converted = open_checkpoint(path, cache=False), open_checkpoint(path)
@@ -143,6 +170,70 @@ def test_rows_of_a_table_are_read_without_the_rest(tmp_path):
     with pytest.raises(Exception, match="rows inside") as caught:
         checkpoint.read("model.embed_tokens.weight", rows=(7, 101))
     assert caught.value.reason == "tensor_rows"
+
+
+GATE_UP = "model.layers.1.mlp.experts.gate_up_proj"
+
+
+def gpt_oss(path, change):
+    """Write the case's file with other tensors; ``change`` is handed all by GGUF name."""
+    architecture, config, more = CASES["gpt_oss"]
+    weights = weights_for(config)
+    tensors = to_gguf(architecture, config, weights)
+    change(tensors)
+    keys = metadata(architecture, config) | more
+    return write_gguf(path, architecture, keys, tensors, config["vocab_size"]), weights
+
+
+@pytest.mark.parametrize("name", [GATE_UP, f"{GATE_UP}_bias"])
+def test_woven_experts_are_read_a_few_at_a_time_and_as_they_are_stored(tmp_path, name):
+    def halve(tensors):
+        for one in [one for one in tensors if "_exps." in one]:
+            tensors[one] = tensors[one].astype(np.float16)
+
+    path, weights = gpt_oss(tmp_path / "m.gguf", halve)
+    checkpoint = open_checkpoint(path, cache=False)
+    wanted = weights[name].astype(np.float16)
+    assert checkpoint.tensors[name].dtype == "F16"
+    assert checkpoint.read(name, "stored").tobytes() == wanted.tobytes()
+    before = checkpoint.bytes_read
+    part = checkpoint.read(name, rows=(1, 3))
+    assert part.tobytes() == wanted[1:3].astype(np.float32).tobytes()
+    assert checkpoint.bytes_read - before == wanted[1:3].nbytes
+
+
+def test_experts_in_the_four_bits_that_the_released_model_has_are_read_as_the_format_says(tmp_path):
+    stems = ["ffn_gate_exps", "ffn_up_exps"]
+    random = np.random.default_rng(3)
+    stacks = [random.normal(0, 1, (4, 64, 64)).astype(np.float32) for _ in stems]
+    kind = gguf.GGMLQuantizationType.MXFP4
+    packed = [gguf.quants.quantize(stack, kind) for stack in stacks]
+    path, _ = gpt_oss(
+        tmp_path / "m.gguf",
+        lambda tensors: tensors.update(
+            {f"blk.1.{stem}.weight": one for stem, one in zip(stems, packed, strict=True)}
+        ),
+    )
+    got = open_checkpoint(path, cache=False).read(GATE_UP)
+    for at, one in enumerate(packed):
+        values = gguf.quants.dequantize(one, kind).reshape(4, 64, 64)
+        assert (got[..., at::2] == values.swapaxes(1, 2)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors: tensors.pop("blk.2.ffn_gate_exps.weight"),
+        lambda tensors: tensors.update({"blk.2.ffn_up_exps.bias": np.ones((4, 32), np.float32)}),
+        lambda tensors: tensors.update({"blk.2.ffn_down_exps.weight": np.ones(64, np.float32)}),
+    ],
+)
+def test_stacks_that_cannot_be_woven_are_refused(tmp_path, change):
+    path, _ = gpt_oss(tmp_path / "m.gguf", change)
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(path, cache=False)
+    assert caught.value.reason == "tensor_unknown"
+    assert "exps" in str(caught.value)
 
 
 def test_a_file_in_parts_is_one_checkpoint_whichever_part_is_named(tmp_path):
@@ -174,6 +265,10 @@ def test_a_file_in_parts_is_one_checkpoint_whichever_part_is_named(tmp_path):
         ("gemma3", "gemma3.final_logit_softcapping", 30.0, "config_field"),
         ("gemma3", "gemma3.attention.sliding_window", 0, "config_field"),
         ("smollm3", "smollm3.attention.scale", 0.5, "config_field"),
+        ("gpt_oss", "gpt-oss.attention.sliding_window", 0, "config_field"),
+        ("gpt_oss", "gpt-oss.attention.sliding_window_pattern", 3, "config_field"),
+        ("gpt_oss", "gpt-oss.rope.scaling.type", "linear", "rope_scaling"),
+        ("gpt_oss", "gpt-oss.rope.scaling.yarn_ext_factor", 0.5, "rope_scaling"),
     ],
 )
 def test_what_an_architecture_does_not_mean_is_refused(tmp_path, name, key, value, reason):
