@@ -13,6 +13,7 @@ from stagelink_conformance.families import Tiny
 _EVERY_DAY = {
     "engines/torch/test_promises.py": {"llama", "qwen3"},
     "engines/torch/test_state_promises.py": {"gemma3_text", "granite"},
+    "engines/torch/test_device_promises.py": {"qwen3_next"},
 }
 
 
