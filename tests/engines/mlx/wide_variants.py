@@ -11,6 +11,7 @@ from tests.engines.torch.variants import Variant
 
 _WINDOW: Final = 16
 _PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
+_EXPERTS: Final = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 _FOURTH_FULL: Final = (["sliding_attention"] * 3 + ["full_attention"]) * 2
 
 
@@ -41,10 +42,37 @@ WIDE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "nemotron": _family("nemotron"),
     "exaone4": _family("exaone4", sliding_window=_WINDOW, layer_types=_FOURTH_FULL),
     "seed_oss": _family("seed_oss", head_dim=16),
+    "olmo3": (
+        "olmo3",
+        {
+            "sliding_window": _WINDOW,
+            "layer_types": _FOURTH_FULL,
+            "rope_parameters": {
+                "full_attention": {**_PLAIN, "rope_type": "linear", "factor": 2.0},
+                "sliding_attention": dict(_PLAIN),
+            },
+        },
+    ),
+    "hunyuan_v1_dense": _family("hunyuan_v1_dense", head_dim=16),
+    "stablelm": _family("stablelm"),
+    "qwen2_moe": _family("qwen2_moe", **_EXPERTS, shared_expert_intermediate_size=48),
+    "olmoe": _family("olmoe", num_experts=8, num_experts_per_tok=2),
+    "granitemoe": _family(
+        "granitemoe",
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        embedding_multiplier=6.0,
+        attention_multiplier=0.2,
+        residual_multiplier=0.7,
+        logits_scaling=1.7,
+    ),
 }
 _ALWAYS_TIED: Final = ("gemma2", "cohere", "cohere2")
 # In mlx_lm's layers or in those of transformers heads are as wide as the row, all together.
-_ROWS_ARE_HEADS: Final = ("phi3", "starcoder2", "cohere", "cohere2", "helium")
+_ROWS_ARE_HEADS: Final = (
+    *("phi3", "starcoder2", "cohere", "cohere2", "helium"),
+    *("stablelm", "qwen2_moe", "granitemoe", "olmoe"),
+)
 
 
 def _shared() -> dict[str, Variant]:
@@ -56,7 +84,7 @@ def _shared() -> dict[str, Variant]:
         found[f"{name}-two_layers"] = Variant(name, few)
         found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
         # A phi3 of transformers 5 says longrope or nothing.
-        for kind in ("linear", "dynamic") if name != "phi3" else ():
+        for kind in ("linear", "dynamic") if name not in ("phi3", "olmo3") else ():
             rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0}
             refused = ("rope_scaling", "dynamic") if kind == "dynamic" else ("", "")
             found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope}, {}, *refused)
@@ -86,6 +114,10 @@ _TAKEN: Final = {
     "helium": ("attention_bias", "mlp_bias"),
     "ernie4_5": ("use_bias",),
     "nemotron": ("attention_bias", "mlp_bias"),
+    "olmo3": ("attention_bias",),
+    "hunyuan_v1_dense": ("attention_bias",),
+    "olmoe": ("attention_bias",),
+    "granitemoe": ("attention_bias",),
     "seed_oss": ("attention_bias", "attention_out_bias", "mlp_bias"),
 }
 
@@ -94,13 +126,13 @@ def _own() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     for name in ("mistral", "phi3", "starcoder2"):
         found[f"{name}-window"] = Variant(name, {"sliding_window": _WINDOW})
-    for name in ("gemma2", "cohere2", "exaone4"):
+    for name in ("gemma2", "cohere2", "exaone4", "olmo3"):
         order = ["full_attention"] * 2 + ["sliding_attention"] * 5 + ["full_attention"]
         found[f"{name}-order"] = Variant(name, {"layer_types": order})
         found[f"{name}-none_slides"] = Variant(name, {"layer_types": ["full_attention"] * 8})
         odd = {"layer_types": ["chunked_attention"] * 8}
         found[f"{name}-chunked"] = Variant(name, {}, odd, "layer_types", "layer_types")
-    for name in ("phi3", "glm", "glm4", "nemotron"):
+    for name in ("phi3", "glm", "glm4", "nemotron", "stablelm"):
         for share in (0.25, 1.0):
             rope = {**_PLAIN, "partial_rotary_factor": share}
             found[f"{name}-share_{share}"] = Variant(name, {"rope_parameters": rope})
@@ -125,6 +157,28 @@ def _own() -> dict[str, Variant]:
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         found[f"gemma2-{key}"] = Variant("gemma2", {key: 2.0})
         found[f"gemma2-{key}_off"] = Variant("gemma2", {key: None}, {}, "config_field", key)
+    for key in ("use_qkv_bias", "qk_layernorm", "use_parallel_residual"):
+        found[f"stablelm-{key}"] = Variant("stablelm", {key: True})
+    for key in ("embedding_multiplier", "attention_multiplier", "residual_multiplier"):
+        found[f"granitemoe-{key}"] = Variant("granitemoe", {key: 0.4})
+    found["granitemoe-logits_scaling"] = Variant("granitemoe", {"logits_scaling": 3.0})
+    for name in ("qwen2_moe", "olmoe", "granitemoe"):
+        for used in (1, 4):
+            found[f"{name}-uses_{used}"] = Variant(name, {"num_experts_per_tok": used})
+    found["olmoe-norm_topk_prob"] = Variant("olmoe", {"norm_topk_prob": True})
+    found["olmoe-clip_qkv"] = Variant("olmoe", {"clip_qkv": 0.5}, {}, "config_field", "clip_qkv")
+    for key, value in (
+        ("norm_topk_prob", True),
+        ("decoder_sparse_step", 2),
+        ("mlp_only_layers", [1]),
+        ("qkv_bias", False),
+    ):
+        changed = {key: value}
+        found[f"qwen2_moe-{key}"] = Variant("qwen2_moe", changed, {}, "config_field", key)
+    slides = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2}
+    found["qwen2_moe-window"] = Variant(
+        "qwen2_moe", {}, slides, "config_field", "use_sliding_window|max_window_layers"
+    )
     found["cohere-use_qk_norm"] = Variant("cohere", {"use_qk_norm": True})
     found["exaone4-no_window"] = Variant(
         "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 8}

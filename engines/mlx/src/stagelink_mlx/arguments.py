@@ -124,6 +124,11 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
     if family.model_type == "exaone4":
         # Masks and turning are the engine's; without a pattern all layers are built alike.
         found |= {"sliding_window": None, "sliding_window_pattern": None, "rope_scaling": None}
+    if family.model_type == "olmo3":
+        found |= {
+            "layer_types": ["sliding_attention", "full_attention"] * family.layers,
+            "sliding_window": None,
+        }
     if family.model_type == "gpt_oss":
         # mlx_lm looks for both kinds, to make masks that the engine makes (layers.py).
         found["layer_types"] = ["sliding_attention", "full_attention"]

@@ -95,6 +95,21 @@ def _latent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
+def _halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Granite's experts: one tensor ``[experts, 2 * inner, width]`` has gate before up."""
+    del config
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        stem, _, last = name.rpartition(".")
+        if stem.endswith(".input_linear"):
+            at = stem.removesuffix("input_linear") + "switch_mlp"
+            gate, up = mx.split(array, 2, axis=1)
+            found |= {f"{at}.gate_proj.{last}": gate, f"{at}.up_proj.{last}": up}
+        else:
+            found[name.replace(".output_linear.", ".switch_mlp.down_proj.")] = array
+    return found
+
+
 def _split_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """gpt_oss: one tensor ``[experts, in, out]`` has gate and up in turn; make them ``[out, in]``.
 
@@ -123,6 +138,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "as_it_is": _as_it_is,
         "stacked": _stacked,
         "delta": _delta,
+        "halves": _halves,
         "latent": _latent,
         "split_experts": _split_experts,
     }

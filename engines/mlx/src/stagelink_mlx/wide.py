@@ -33,6 +33,7 @@ _WORDS: Final = frozenset(
         "cache_implementation",
         "chunk_size_feed_forward",
         "embedding_dropout",
+        "eod_token_id",
         "hidden_dropout",
         "id2label",
         "is_encoder_decoder",
@@ -44,6 +45,17 @@ _WORDS: Final = frozenset(
         "return_dict",
         "sep_token_id",
         "transformers_version",
+    )
+)
+# Fields that mean something in families of the table alone.
+_ELSEWHERE: Final = frozenset(
+    (
+        "full_attention_interval",
+        "max_window_layers",
+        "rope_interleave",
+        "swiglu_alpha",
+        "swiglu_limit",
+        "use_sliding_window",
     )
 )
 # What scalings of positions are made of; another number would change them.
@@ -76,12 +88,17 @@ def understood(family: Family, recipe: Recipe) -> Family:
     if recipe.meant is None:
         return family
     said = {key: value for key, value in family.config.items() if key not in _WORDS}
+    if said.pop("use_sliding_window", False) is False:
+        # Named, and left off; then the window and the layers before it say nothing.
+        said.pop("max_window_layers", None)
+    for key in sorted(_ELSEWHERE & said.keys()):
+        raise _refuse(key, "no such field", said[key])
     config = {**recipe.meant, **said}
     # Said at the top, or among rope_parameters, or nowhere.
     share = recipe.meant.get(_SHARE, 1.0)
     if _SHARE not in said:
         config.pop(_SHARE, None)
-    config["rope_parameters"] = _rope(config, share)
+    config["rope_parameters"] = _ropes(config, share)
     heads = _count(config, "num_attention_heads")
     if config.get("head_dim") is None:
         config["head_dim"] = _count(config, "hidden_size") // heads
@@ -95,6 +112,18 @@ def understood(family: Family, recipe: Recipe) -> Family:
     tied = said.get("tie_word_embeddings", _HEAD not in family.all_tensors())
     config["tie_word_embeddings"] = tied
     return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)
+
+
+def _ropes(config: dict[str, Any], share: float) -> dict[str, Any]:
+    """Take how positions turn: one set of numbers, or one for each kind of layer."""
+    nested = config.get("rope_parameters")
+    if not isinstance(nested, dict) or not nested or not nested.keys() <= _KINDS.keys():
+        return _rope(config, share)
+    for key in ("rope_theta", "rope_scaling", _SHARE):
+        if config.get(key) is not None:
+            raise _refuse(key, "nothing beside rope_parameters of each kind", config[key])
+    del config["rope_parameters"]
+    return {kind: _rope({"rope_parameters": one}, share) for kind, one in nested.items()}
 
 
 def _rope(config: dict[str, Any], share: float) -> dict[str, Any]:

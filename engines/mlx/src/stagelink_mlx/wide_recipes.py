@@ -79,5 +79,53 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "nemotron": Recipe("nemotron", fixed_fields(hidden_act="relu2"), meant=_NO_BIAS | _HALF),
         "exaone4": Recipe("exaone4", fixed_fields(hidden_act="silu"), meant={}),
         "seed_oss": Recipe("seed_oss", fixed_fields(hidden_act="silu"), meant={"mlp_bias": False}),
+        # Without kinds transformers lets three of four layers slide; its RoPE is one for each kind.
+        "olmo3": Recipe(
+            "olmo3",
+            fixed_fields(hidden_act="silu"),
+            meant={"attention_bias": False},
+            slides_every=4,
+        ),
+        "hunyuan_v1_dense": Recipe(
+            "hunyuan_v1_dense",
+            fixed_fields(hidden_act="silu"),
+            meant={"attention_bias": False, "use_qk_norm": True},
+        ),
+        "stablelm": Recipe(
+            "stablelm",
+            fixed_fields(hidden_act="silu"),
+            meant={
+                "partial_rotary_factor": 0.25,
+                "qk_layernorm": False,
+                "use_parallel_residual": False,
+                "use_qkv_bias": False,
+            },
+        ),
+        "qwen2_moe": Recipe(
+            "qwen2_moe",
+            fixed_fields(
+                hidden_act="silu",
+                qkv_bias=True,
+                norm_topk_prob=False,
+                decoder_sparse_step=1,
+                mlp_only_layers=([], ()),
+            ),
+            meant={},
+            layout="stacked",
+        ),
+        "olmoe": Recipe(
+            "olmoe",
+            fixed_fields(hidden_act="silu", clip_qkv=None),
+            meant={**_NO_BIAS, "norm_topk_prob": False},
+            layout="stacked",
+        ),
+        "granitemoe": Recipe(
+            "granitemoe",
+            fixed_fields(hidden_act="silu"),
+            meant={"attention_bias": False},
+            layout="halves",
+            embedding_scale="embedding_multiplier",
+            logits_divisor="logits_scaling",
+        ),
     }
 )
