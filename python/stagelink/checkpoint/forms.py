@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 import numpy as np
 
 from stagelink.checkpoint.affine import Affine, asked
+from stagelink.checkpoint.latent_heads import joined_heads
 from stagelink.checkpoint.limits import EXPERTS_MAX
 from stagelink.checkpoint.opened import TensorInfo
 from stagelink.checkpoint.packed_floats import MXFP4_GROUP, BlockFp8, Mxfp4
@@ -112,6 +113,8 @@ def logical_forms(
     forms |= _mlx_layout(model_type, named)
     forms |= {name: one for name, one in named.items() if name not in forms}
     forms = _once(((_usual(name), one) for name, one in forms.items()), where)
+    if model_type == "deepseek_v3":
+        forms = joined_heads(forms)
     if model_type in _EXPERTS:
         forms = _once(_single_experts(forms), where)
     return dict(config), forms

@@ -20,6 +20,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {"model_type": "qwen3_5"},
     "mixtral": {"rope_theta": 70000.0},
     "deepseek_v2": {"rope_scaling": {"factor": 1.0}},
+    "deepseek_v3": {},
     "gemma3_text": {},
 }
 

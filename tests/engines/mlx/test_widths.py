@@ -40,7 +40,10 @@ _SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": _LA
 _TOLD = {
     "llama": {"rope_theta": 50000.0},
     "qwen3_moe": {"rope_theta": 80000.0, "num_experts": 8},
+    "deepseek_v3": {},
 }
+# A group of 32 in what MLX makes of the matrix that makes keys and values of a latent.
+_LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 32, "v_head_dim": 64}
 _TOLERANCE = 2e-4
 _WIDTHS = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
 _FAST = [(2, 128), (3, 64), (4, 64), (5, 32), (6, 128), (8, 64)]
@@ -159,6 +162,16 @@ def test_stacked_experts_have_the_same_logits_on_mlx_and_torch(
 
 def test_experts_of_unlike_widths_have_the_same_logits_on_mlx_and_torch(make: Makes) -> None:
     _hold(make("qwen3_moe", 4, 64, _odd, moe_intermediate_size=64), torch_engine)
+
+
+def test_a_latent_that_mlx_stores_in_two_parts_has_the_same_logits_on_mlx_and_torch(
+    make: Makes,
+) -> None:
+    folder = make("deepseek_v3", 4, 32, moe_intermediate_size=64, **_LATENT)
+    _hold(folder, torch_engine)
+    checkpoint, name = open_checkpoint(folder), "model.layers.1.self_attn.kv_b_proj.weight"
+    some = checkpoint.read(name, rows=(40, 99))
+    assert some.tobytes() == checkpoint.read(name)[40:99].tobytes()
 
 
 @pytest.mark.parametrize("engine", [MlxEngine, torch_engine, NumpyEngine])
