@@ -1,4 +1,4 @@
-"""Stages that compute as on a device: slabs, lanes and recorded rounds, with the host's twins.
+"""Stages that compute as on a device: slabs, late lanes and recorded rounds, all on the host.
 
 It compares nothing.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tests.engines.torch.late_lanes import LateLanes
 from tests.engines.torch.rig import make_pipeline
 from tests.engines.torch.tape import TapeRecorder
 
 from stagelink_torch.graphs import GraphRunner
-from stagelink_torch.lanes import HostLanes
 from stagelink_torch.transfer import SlabTransfer
 
 if TYPE_CHECKING:
@@ -47,6 +47,6 @@ def put_on_twins(engine: TorchEngine, recorder: Recorder) -> None:
         slots._wipe_cut = True
     engine._loaded = dataclasses.replace(
         loaded,
-        transfer=SlabTransfer(setup, engine._family.row_width, HostLanes()),
+        transfer=SlabTransfer(setup, engine._family.row_width, LateLanes()),
         runner=GraphRunner(loaded.model, setup, recorder),
     )

@@ -6,18 +6,30 @@ Recorded rounds are in test_recorded_rounds.py; what only a GPU can show is in t
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
 import torch
+from tests.engines.torch.late_lanes import LateLanes
+from tests.engines.torch.on_device import as_on_a_device
+from tests.engines.torch.rig import make_pipeline, token_ids
 
+from stagelink.engine import CONTINUE, OPEN
+from stagelink_conformance.plans import Entry
+from stagelink_conformance.scripts import step
+from stagelink_conformance.stages import assert_same_bits
 from stagelink_torch.attention import Attend, AttentionShape, _grouped, _packed
 from stagelink_torch.lanes import HostLanes
 from stagelink_torch.layer import Batch, Piece, Setup
 from stagelink_torch.machine import settle_products
 from stagelink_torch.transfer import SlabTransfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 SETUP = Setup(torch.device("cpu"), torch.float32, torch.float32, 512, 4, 8)
 
@@ -77,6 +89,40 @@ def test_a_piece_in_parts_and_in_groups_attends_as_one(
     monkeypatch.setattr("stagelink_torch.attention._MASK_BYTES_MAX", most)
     assert packed._rows_at_once(keys[1] - keys[0]) == 3
     torch.testing.assert_close(packed(queries, piece, slots), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rounds_of_several_batches_cross_lanes_that_are_late_with_the_same_bits(
+    tiny: Callable[..., Path],
+) -> None:
+    ids = token_ids(count=120)
+    script = [step(Entry(1, OPEN, 0, 90), ids=ids[:90], cuts=[11, 30, 33, 70])]
+    entries = Entry(1, CONTINUE, 90, 20), Entry(2, OPEN, 0, 9)
+    script.append(step(*entries, ids=ids[90:119], cuts=[3, 20, 27]))
+    expected = make_pipeline(tiny("llama"), [3, 5], context=512).play(script)
+    assert_same_bits(as_on_a_device(tiny("llama"), [3, 5]).play(script), expected)
+
+
+@pytest.mark.parametrize("forgotten", ["compute_waits", "_land"])
+def test_a_wait_that_is_forgotten_shows_on_lanes_that_are_late(
+    forgotten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {
+        "compute_waits": "tests.engines.torch.late_lanes.LateLanes.compute_waits",
+        "_land": "stagelink_torch.transfer.SlabTransfer._land",
+    }
+
+    def crossed() -> list[float]:
+        lanes = LateLanes()
+        transfer, targets = SlabTransfer(SETUP, 3, lanes), [torch.zeros(2, 3) for _ in range(5)]
+        taken = [transfer.take(torch.full((2, 3), float(at)), 2) for at in range(1, 6)]
+        for rows, target in zip(taken, targets, strict=True):
+            transfer.give(rows, target)
+        transfer.finish()
+        return [float(target.mean()) for target in targets]
+
+    assert crossed() == [1, 2, 3, 4, 5]
+    monkeypatch.setattr(places[forgotten], lambda *_: None)
+    assert crossed() != [1, 2, 3, 4, 5]
 
 
 def test_a_slab_is_written_again_only_after_the_device_has_read_it() -> None:
