@@ -29,6 +29,8 @@ from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import random_script, step
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_torch.layer import Setup
+from stagelink_torch.transfer import make_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,3 +109,26 @@ def test_a_stream_saved_on_the_device_goes_on_with_the_same_bits(
     pipeline.play([step(Entry(1, CLOSE), ids=[])])
     pipeline.engines[0].restore(1, state)
     assert_same_bits(pipeline.play([tail]), expected)
+
+
+def test_a_stage_computes_on_the_device_that_is_named(tiny: Callable[..., Path]) -> None:
+    last = f"cuda:{torch.cuda.device_count() - 1}"
+    script = in_chunks(token_ids(count=40), [32, *[1] * 8])
+    pipeline = make_pipeline(tiny("qwen3_next"), context=512, device=last)
+    slots = pipeline.engines[0]._loaded.model.slots
+    assert {str(one.save(0, 0)[0].device) for one in slots} == {last}
+    expected = make_pipeline(tiny("qwen3_next"), context=512, device="cuda:0").play(script)
+    for one, other in zip(pipeline.play(script), expected, strict=True):
+        assert np.abs(one.logits - other.logits).max() <= 2e-3
+
+
+def test_rows_cross_the_slabs_unharmed_while_the_device_is_late() -> None:
+    setup = Setup(torch.device("cuda"), torch.float32, torch.float32, 512, 4, 64)
+    transfer, targets = make_transfer(setup, 1024), [torch.zeros(64, 1024) for _ in range(12)]
+    for at, target in enumerate(targets, start=1):
+        torch.cuda._sleep(5_000_000)
+        rows = transfer.take(torch.full((64, 1024), float(at)), 64)
+        torch.cuda._sleep(5_000_000)
+        transfer.give(rows * 2, target)
+    transfer.finish()
+    assert [target.unique().tolist() for target in targets] == [[2.0 * at] for at in range(1, 13)]
