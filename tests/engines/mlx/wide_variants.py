@@ -24,6 +24,7 @@ WIDE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "mistral": _family("mistral", sliding_window=None),
     "phi3": _family("phi3"),
     "starcoder2": _family("starcoder2", hidden_act="gelu", sliding_window=None),
+    "gemma": _family("gemma", head_dim=16),
     "gemma2": _family(
         "gemma2",
         head_dim=16,
@@ -67,7 +68,7 @@ WIDE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         logits_scaling=1.7,
     ),
 }
-_ALWAYS_TIED: Final = ("gemma2", "cohere", "cohere2")
+_ALWAYS_TIED: Final = ("gemma", "gemma2", "cohere", "cohere2")
 # In mlx_lm's layers or in those of transformers heads are as wide as the row, all together.
 _ROWS_ARE_HEADS: Final = (
     *("phi3", "starcoder2", "cohere", "cohere2", "helium"),
@@ -122,6 +123,28 @@ _TAKEN: Final = {
 }
 
 
+# Words of released files that transformers does not write itself.
+_RELEASED: Final[dict[str, dict[str, Any]]] = {
+    "phi3": {"attention_bias": False, "auto_map": {"AutoConfig": "a.B"}, "rope_scaling": None},
+    "starcoder2": {
+        "activation_function": "gelu",
+        "attention_softmax_in_fp32": True,
+        "mlp_type": "default",
+        "norm_type": "layer_norm",
+        "scale_attn_weights": True,
+    },
+    "cohere2": {
+        "layer_switch": 4,
+        "order_of_interleaved_layers": "local_attn_first",
+        "position_embedding_type": "rope_gptj",
+        "rotary_pct": 1.0,
+        "use_gated_activation": True,
+        "use_parallel_block": True,
+    },
+    "ernie4_5": {"compression_ratio": 1.0},
+}
+
+
 def _own() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     for name in ("mistral", "phi3", "starcoder2"):
@@ -141,6 +164,15 @@ def _own() -> dict[str, Variant]:
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     for name in ("mistral", "olmo2", "seed_oss"):
         found[f"{name}-linear_old"] = Variant(name, {"rope_parameters": rope}, old | linear)
+    scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    kinds = {"full_attention": {**scaled, "rope_theta": 500000.0}}
+    kinds["sliding_attention"] = {"rope_type": "default", "rope_theta": 500000.0}
+    flat = {"rope_parameters": None, "rope_theta": 500000.0, "rope_scaling": scaled}
+    found["olmo3-yarn_old"] = Variant("olmo3", {"rope_parameters": kinds}, flat)
+    found["olmo3-theta_old"] = Variant("olmo3", {}, old, "config_field", "rope_theta")
+    found["gemma-gelu"] = Variant("gemma", {}, {"hidden_act": "gelu"})
+    for name, words in _RELEASED.items():
+        found[f"{name}-released"] = Variant(name, {}, words)
     two = {"rope_theta": 10000.0}
     found["mistral-two_thetas"] = Variant("mistral", {}, two, "config_field", "rope_theta")
     lost = {"rope_parameters": None}
@@ -151,7 +183,8 @@ def _own() -> dict[str, Variant]:
         "phi3", {}, {"rope_parameters": rope}, "rope_scaling", "longrope"
     )
     tanh = {"hidden_act": "gelu_pytorch_tanh"}
-    found["starcoder2-tanh"] = Variant("starcoder2", tanh, {}, "config_field", "hidden_act")
+    found["starcoder2-tanh-two_layers"] = Variant("starcoder2", tanh | {"num_hidden_layers": 2})
+    found["starcoder2-tanh"] = Variant("starcoder2", tanh)
     bare = {"use_bias": False}
     found["starcoder2-use_bias"] = Variant("starcoder2", bare, {}, "config_field", "use_bias")
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
+from stagelink_mlx.library import models_module
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stagelink.engine import Family
 
-__all__ = ["SigmoidRouter", "correct_layers"]
+__all__ = ["SigmoidRouter", "TanhBlock", "correct_layers"]
 
 # A group of experts is worth the sum of so many of its best.
 _GROUP_SCORES = 2
@@ -27,6 +29,11 @@ def correct_layers(layers: Iterable[nn.Module], family: Family, first: int) -> N
     config = family.config
     for n, layer in enumerate(layers, first):
         slides = family.layer_kinds[n] == "sliding"
+        if family.model_type == "gemma":
+            # mlx_lm's own block has the exact GELU, and this one the family's.
+            layer.mlp = models_module("gemma2").MLP(family.width, config["intermediate_size"])
+        if family.model_type == "starcoder2" and config["hidden_act"] == "gelu_pytorch_tanh":
+            layer.mlp = TanhBlock(layer.mlp)
         if family.model_type == "cohere2":
             # Only layers that slide turn by position; mlx_lm knows them by a number.
             layer.self_attn.use_sliding_window = slides
@@ -39,6 +46,20 @@ def correct_layers(layers: Iterable[nn.Module], family: Family, first: int) -> N
             layer.mlp.experts.activation = type(activation)(
                 alpha=config["swiglu_alpha"], limit=config["swiglu_limit"]
             )
+
+
+class TanhBlock(nn.Module):
+    """Starcoder2's feed-forward block with the tanh form of GELU, which mlx_lm's does not have."""
+
+    def __init__(self, block: nn.Module) -> None:
+        """Take the two matrices of mlx_lm's block."""
+        super().__init__()
+        self.c_fc, self.c_proj = block.c_fc, block.c_proj
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        """Return ``[..., width]`` of rows ``[..., width]``."""
+        out: mx.array = self.c_proj(nn.gelu_approx(self.c_fc(rows)))
+        return out
 
 
 class SigmoidRouter(nn.Module):

@@ -40,6 +40,8 @@ class Recipe:
             leaves a field out; wide.py reads such a config.
         slides_alike: Whether ``sliding_window`` is meant for all layers where no kinds are said.
         slides_every: Every which layer does not slide, where no kinds are said.
+        plain_theta: The theta of layers that slide, where the one scaling of positions that a
+            config says is not meant for them.
     """
 
     module: str
@@ -59,6 +61,7 @@ class Recipe:
     meant: Mapping[str, Any] | None = None
     slides_alike: bool = False
     slides_every: int = 0
+    plain_theta: float = 0.0
 
 
 def fixed_fields(**values: Any) -> Mapping[str, tuple[Any, ...]]:

@@ -24,11 +24,15 @@ _ADVICE: Final = "install stagelink[transformers] and use --engine transformers"
 _HEAD: Final = "lm_head.weight"
 _SHARE: Final = "partial_rotary_factor"
 _KINDS: Final = {"full_attention": "full", "sliding_attention": "sliding"}
-# What transformers writes into every file, and what it says of training and generation.
+# What transformers writes into every file, what is said of training and generation, and words of
+# released files that no code of transformers reads.
 _WORDS: Final = frozenset(
     (
         "_name_or_path",
+        "_sliding_window_pattern",
+        "activation_function",
         "architectures",
+        "attention_softmax_in_fp32",
         "auto_map",
         "cache_implementation",
         "chunk_size_feed_forward",
@@ -43,6 +47,7 @@ _WORDS: Final = frozenset(
         "problem_type",
         "residual_dropout",
         "return_dict",
+        "scale_attention_softmax_in_fp32",
         "sep_token_id",
         "transformers_version",
     )
@@ -98,7 +103,7 @@ def understood(family: Family, recipe: Recipe) -> Family:
     share = recipe.meant.get(_SHARE, 1.0)
     if _SHARE not in said:
         config.pop(_SHARE, None)
-    config["rope_parameters"] = _ropes(config, share)
+    config["rope_parameters"] = _ropes(config, share, recipe)
     heads = _count(config, "num_attention_heads")
     if config.get("head_dim") is None:
         config["head_dim"] = _count(config, "hidden_size") // heads
@@ -114,11 +119,18 @@ def understood(family: Family, recipe: Recipe) -> Family:
     return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)
 
 
-def _ropes(config: dict[str, Any], share: float) -> dict[str, Any]:
+def _ropes(config: dict[str, Any], share: float, recipe: Recipe) -> dict[str, Any]:
     """Take how positions turn: one set of numbers, or one for each kind of layer."""
     nested = config.get("rope_parameters")
     if not isinstance(nested, dict) or not nested or not nested.keys() <= _KINDS.keys():
-        return _rope(config, share)
+        one = _rope(config, share)
+        if not recipe.plain_theta:
+            return one
+        if one["rope_theta"] != recipe.plain_theta:
+            # transformers 5 gives layers that slide this one whatever the file says.
+            raise _refuse("rope_theta", str(recipe.plain_theta), one["rope_theta"])
+        plain = {"rope_type": "default", "rope_theta": one["rope_theta"], _SHARE: one[_SHARE]}
+        return {"full_attention": one, "sliding_attention": plain}
     for key in ("rope_theta", "rope_scaling", _SHARE):
         if config.get(key) is not None:
             raise _refuse(key, "nothing beside rope_parameters of each kind", config[key])

@@ -29,13 +29,36 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             meant=_NO_BIAS,
             slides_alike=True,
         ),
-        "phi3": Recipe("phi3", fixed_fields(hidden_act="silu"), meant={}, slides_alike=True),
+        "phi3": Recipe(
+            "phi3",
+            fixed_fields(hidden_act="silu", attention_bias=False),
+            meant={},
+            slides_alike=True,
+        ),
         "starcoder2": Recipe(
             "starcoder2",
-            # mlx_lm's is the exact GELU.
-            fixed_fields(hidden_act="gelu", use_bias=True, mlp_type=(None, "default")),
+            fixed_fields(
+                hidden_act=("gelu", "gelu_pytorch_tanh"),
+                use_bias=True,
+                mlp_type="default",
+                norm_type="layer_norm",
+                scale_attn_weights=True,
+            ),
             meant={"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
             slides_alike=True,
+        ),
+        "gemma": Recipe(
+            "gemma",
+            fixed_fields(
+                # The first files say gelu and mean the other; transformers reads them so.
+                hidden_act=("gelu", "gelu_pytorch_tanh"),
+                hidden_activation=(None, "gelu_pytorch_tanh"),
+                attention_bias=False,
+                use_bidirectional_attention=(None, False),
+                **_TIED,
+            ),
+            meant={"hidden_act": "gelu_pytorch_tanh"},
+            embedding_scale="root",
         ),
         "gemma2": Recipe(
             "gemma2",
@@ -62,7 +85,19 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "cohere2": Recipe(
             "cohere2",
-            fixed_fields(hidden_act="silu", **_TIED),
+            fixed_fields(
+                hidden_act="silu",
+                # Words of the released files, of which no code of transformers reads another value.
+                layer_switch=4,
+                order_of_interleaved_layers="local_attn_first",
+                position_embedding_type="rope_gptj",
+                rotary_pct=(1, 1.0),
+                use_embedding_sharing=True,
+                use_gated_activation=True,
+                use_parallel_block=True,
+                use_parallel_embedding=True,
+                **_TIED,
+            ),
             meant={"attention_bias": False, "layer_norm_bias": False},
             traditional=True,
             logits_factor="logit_scale",
@@ -71,7 +106,10 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "glm": Recipe("glm", fixed_fields(hidden_act="silu"), meant=_HALF, traditional=True),
         "glm4": Recipe("glm4", fixed_fields(hidden_act="silu"), meant=_HALF, traditional=True),
         "ernie4_5": Recipe(
-            "ernie4_5", fixed_fields(hidden_act="silu"), meant={"use_bias": False}, traditional=True
+            "ernie4_5",
+            fixed_fields(hidden_act="silu", compression_ratio=(1, 1.0)),
+            meant={"use_bias": False},
+            traditional=True,
         ),
         "helium": Recipe(
             "helium", fixed_fields(hidden_act="silu"), meant=_NO_BIAS, traditional=True
@@ -85,6 +123,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             fixed_fields(hidden_act="silu"),
             meant={"attention_bias": False},
             slides_every=4,
+            plain_theta=500000.0,
         ),
         "hunyuan_v1_dense": Recipe(
             "hunyuan_v1_dense",
