@@ -138,10 +138,10 @@ def test_heads_multiply_from_either_side(transpose: bool) -> None:
     assert error(shortened(multi)(mx.array(rows), transpose=transpose), expected) <= 1e-5
 
 
-@pytest.mark.parametrize("family", ["plain", "gemma"])
+@pytest.mark.parametrize("family", ["plain", "gemma", "gemma2", "gemma3_text"])
 def test_a_norm_keeps_its_digits_beside_a_massive_value(family: str) -> None:
     plain = family == "plain"
-    kind = nn.RMSNorm if plain else models_module("gemma3_text").RMSNorm
+    kind = nn.RMSNorm if plain else models_module(family).RMSNorm
     norm, rows, weight = kind(WIDTH, 1e-5), massive_rows(ROWS, WIDTH), drawn(2, WIDTH)
     norm.weight = mx.array(weight)
     wide = rows.astype(np.float64)

@@ -149,6 +149,8 @@ _SHORT: dict[tuple[str, str], Callable[[nn.Module], nn.Module]] = {
     ("switch_layers", "SwitchLinear"): _Experts,
     ("mla", "MultiLinear"): _Heads,
     ("normalization", "RMSNorm"): _Norm,
+    ("gemma", "RMSNorm"): _shifted_norm,
+    ("gemma2", "RMSNorm"): _shifted_norm,
     ("gemma3_text", "RMSNorm"): _shifted_norm,
 }
 
