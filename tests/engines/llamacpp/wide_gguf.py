@@ -5,6 +5,7 @@ Nothing is quantized: a block is a small scale and random nibbles. It runs nothi
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import gguf
@@ -15,48 +16,54 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-WIDTH, FFN, HEADS, KV_HEADS, LAYERS = 2048, 8192, 32, 8, 6
-HEAD = WIDTH // HEADS
-VOCAB = 128_256
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wide:
+    """How large a file is; it is a llama.
+
+    Attributes:
+        width: Values of a row.
+        ffn: Width of the feed-forward block.
+        heads: Of queries; each is ``width / heads`` wide.
+        kv_heads: Of keys and values.
+        layers: How many.
+        vocab: Tokens.
+    """
+
+    width: int = 2048
+    ffn: int = 8192
+    heads: int = 32
+    kv_heads: int = 8
+    layers: int = 6
+    vocab: int = 128_256
+
+    @property
+    def head(self) -> int:
+        """Width of one head."""
+        return self.width // self.heads
+
+
 # Values of a block, and its bytes: a float16 scale and 16 bytes of nibbles.
 _BLOCK, _BLOCK_BYTES = 32, 18
 _SCALE = 0.004
 
 
-def make_wide(folder: Path) -> Path:
-    """Write a llama of six layers in Q4_0, with a vocabulary of Llama 3's size."""
+def make_wide(folder: Path, wide: Wide | None = None) -> Path:
+    """Write a llama in Q4_0, of six layers and with a vocabulary of Llama 3's size if not told."""
+    wide = wide or Wide()
     path = folder / "wide.gguf"
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(wide.layers)
     writer.add_context_length(4096)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
+    writer.add_embedding_length(wide.width)
+    writer.add_feed_forward_length(wide.ffn)
+    writer.add_head_count(wide.heads)
+    writer.add_head_count_kv(wide.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(HEAD)
+    writer.add_rope_dimension_count(wide.head)
     writer.add_rope_freq_base(5e5)
-    _add_tokenizer(writer)
-    draws = np.random.default_rng(0)
-    matrices = {"token_embd.weight": (VOCAB, WIDTH)}
-    norms = ["output_norm.weight"]
-    for layer in range(LAYERS):
-        own = {
-            "attn_q": (WIDTH, WIDTH),
-            "attn_k": (KV_HEADS * HEAD, WIDTH),
-            "attn_v": (KV_HEADS * HEAD, WIDTH),
-            "attn_output": (WIDTH, WIDTH),
-            "ffn_gate": (FFN, WIDTH),
-            "ffn_up": (FFN, WIDTH),
-            "ffn_down": (WIDTH, FFN),
-        }
-        matrices |= {f"blk.{layer}.{name}.weight": shape for name, shape in own.items()}
-        norms += [f"blk.{layer}.{name}.weight" for name in ("attn_norm", "ffn_norm")]
-    stored = gguf.GGMLQuantizationType.Q4_0
-    for name, shape in matrices.items():
-        writer.add_tensor(name, _blocks(draws, shape), raw_dtype=stored)
-    for name in norms:
-        writer.add_tensor(name, np.ones(WIDTH, np.float32))
+    _add_tokenizer(writer, wide.vocab)
+    _add_tensors(writer, wide)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -64,14 +71,38 @@ def make_wide(folder: Path) -> Path:
     return path
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+def _add_tensors(writer: gguf.GGUFWriter, wide: Wide) -> None:
+    draws = np.random.default_rng(0)
+    width, keys = wide.width, wide.kv_heads * wide.head
+    matrices = {"token_embd.weight": (wide.vocab, width)}
+    norms = ["output_norm.weight"]
+    for layer in range(wide.layers):
+        own = {
+            "attn_q": (width, width),
+            "attn_k": (keys, width),
+            "attn_v": (keys, width),
+            "attn_output": (width, width),
+            "ffn_gate": (wide.ffn, width),
+            "ffn_up": (wide.ffn, width),
+            "ffn_down": (width, wide.ffn),
+        }
+        matrices |= {f"blk.{layer}.{name}.weight": shape for name, shape in own.items()}
+        norms += [f"blk.{layer}.{name}.weight" for name in ("attn_norm", "ffn_norm")]
+    stored = gguf.GGMLQuantizationType.Q4_0
+    for name, shape in matrices.items():
+        writer.add_tensor(name, _blocks(draws, shape), raw_dtype=stored)
+    for name in norms:
+        writer.add_tensor(name, np.ones(width, np.float32))
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
     """Words without a meaning; llama.cpp asks for a merge, and that both its parts are words."""
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(["a", "b", "ab", *(f"w{number}" for number in range(3, VOCAB))])
-    writer.add_token_types([1] * VOCAB)
+    writer.add_token_list(["a", "b", "ab", *(f"w{number}" for number in range(3, vocab))])
+    writer.add_token_types([1] * vocab)
     writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(VOCAB - 1)
+    writer.add_eos_token_id(vocab - 1)
     writer.add_add_bos_token(False)
 
 
