@@ -62,8 +62,8 @@ class _Held:
 class RandomStreams:
     """What happens to at most ``streams_max`` streams, one action after the other.
 
-    With ``recurrent`` no cut goes back before a stream's last round; with ``partial`` it may keep a
-    part of that round, else all of it or nothing.
+    With ``recurrent`` no cut goes back before a stream's last round; of one of at most ``partial``
+    rows it may keep a part, else all of it or nothing.
 
     Attributes:
         opened: Streams that were opened so far.
@@ -75,7 +75,7 @@ class RandomStreams:
         settings: EngineSettings,
         *,
         recurrent: bool,
-        partial: bool = True,
+        partial: int = 1 << 16,
         first_id: int = 1,
     ) -> None:
         """Start without streams; ids count up from ``first_id``."""
@@ -148,7 +148,7 @@ class RandomStreams:
         return Entry(stream, CONTINUE, first, rows)
 
     def _cut(self, own: _Held) -> int:
-        if not self._partial:
+        if self._recurrent and own.position - own.floor > self._partial:
             return int(self._rng.choice([own.floor, own.position]))
         lowest = max(own.floor, own.position - _BACK_MAX, 0)
         return int(self._rng.integers(lowest, own.position + 1))

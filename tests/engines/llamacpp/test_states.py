@@ -68,6 +68,27 @@ def test_keeping_three_of_eight_drafts_equals_having_drafted_three(made: Make) -
     assert_same_bits(_go_on(pipeline, PROMPT + 3), _go_on(plain, PROMPT + 3))
 
 
+@pytest.mark.parametrize("kept", range(9))
+@pytest.mark.parametrize("kind", ["F32", "Q4_0"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_stream_that_keeps_any_part_of_a_verify_equals_one_that_stopped_there(
+    name: str, kind: str, kept: int, tmp_path: Path, split: Callable[..., Pipeline]
+) -> None:
+    path = make_gguf(tmp_path, name, kind=kind)
+    pipeline, stopped, whole = (split(path, LAYERS, cuts) for cuts in ((4,), (4,), ()))
+    prompt = chunked(1, _IDS[:PROMPT], PROMPT)
+    for one in (pipeline, whole):
+        one.play([*prompt, *chunked(1, _IDS[20:28], 8, at=PROMPT)])
+        for engine in one.engines:
+            engine.keep(1, PROMPT + kept)
+    stopped.play([*prompt, *chunked(1, _IDS[20 : 20 + kept], 8, at=PROMPT)])
+    for engine, other in zip(pipeline.engines, stopped.engines, strict=True):
+        assert engine.save(1) == other.save(1)
+    expected = _go_on(stopped, PROMPT + kept)
+    assert_same_bits(_go_on(pipeline, PROMPT + kept), expected)
+    assert_same_bits(_go_on(whole, PROMPT + kept), expected)
+
+
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 def test_a_restored_stream_goes_on_with_the_same_bits_in_another_slot(made: Make) -> None:
     pipeline, fresh = _drafted(made), made()

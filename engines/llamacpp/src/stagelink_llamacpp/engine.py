@@ -213,7 +213,9 @@ class LlamaCppEngine:
 
     def _check(self, loaded: Loaded, plan: PlanLike) -> SlotRound:
         streams = loaded.streams
-        return check_round(plan, streams.held(), streams.free(), self._settings)
+        recurrent = self._slice.rule.recurrent
+        held, free = streams.held(), streams.free()
+        return check_round(plan, held, free, self._settings, recurrent=recurrent)
 
     def _compute(self, loaded: Loaded, checked: SlotRound, source: Floats, target: Floats) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
@@ -227,8 +229,9 @@ class LlamaCppEngine:
                 streams.cut(entry.stream, entry.first)
             else:
                 streams.close(entry.stream)
-            if entry.op in (OPEN, CONTINUE):
-                streams.remember(entry.stream, source[entry.begin : entry.end])
+            if entry.op in (OPEN, CONTINUE) and self._slice.rule.recurrent:
+                rows = source[entry.begin : entry.end]
+                streams.remember(entry.stream, rows, checked.ends_of(entry))
         for call in checked.calls:
             _run_call(loaded, call, source, target)
             for piece in call:

@@ -13,8 +13,14 @@ from stagelink_llamacpp.refusal import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from stagelink.engine import Batch, EngineSettings, Entry, PlanLike
+
+
+# Rows of a stream with a recurrent state that may be a draft's, of which any part may be kept: they
+# are computed one by one, so that what is kept is what a round of so many rows would have left.
+WINDOW_ROWS = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,9 +63,20 @@ class SlotRound:
     calls: tuple[tuple[SlotPiece, ...], ...]
     rows: int
 
+    def ends_of(self, entry: Entry) -> tuple[int, ...]:
+        """Return where the pieces of an entry end, in order, counted from its first row."""
+        pieces = (piece for call in self.calls for piece in call)
+        ends = (one.end - entry.begin for one in pieces if entry.begin < one.end <= entry.end)
+        return tuple(sorted(ends))
+
 
 def check_round(
-    plan: PlanLike, held: Mapping[int, Held], free: Iterable[int], settings: EngineSettings
+    plan: PlanLike,
+    held: Mapping[int, Held],
+    free: Iterable[int],
+    settings: EngineSettings,
+    *,
+    recurrent: bool = False,
 ) -> SlotRound:
     """Return the checked round.
 
@@ -68,6 +85,7 @@ def check_round(
         held: The open streams.
         free: Slots that no stream holds; the lowest is given out first.
         settings: The limits.
+        recurrent: Whether a stream has a state that only its last position has.
 
     Raises:
         EngineError: With the reason code of docs/protocol.md 9 for the rule that is broken.
@@ -81,7 +99,8 @@ def check_round(
     checked = CHECKS.plan(plan, positions, len(places), settings, reach)
     slots = _slots(checked.entries, held, places)
     by_stream = {entry.stream: slot for entry, slot in slots}
-    calls = [call for batch in checked.batches for call in _calls(batch, by_stream)]
+    drafts = {one.stream for one in checked.entries if recurrent and one.rows > 1}
+    calls = [call for batch in checked.batches for call in _calls(batch, by_stream, drafts)]
     return SlotRound(slots, tuple(calls), checked.rows)
 
 
@@ -115,18 +134,33 @@ def _slots(
     return tuple(placed)
 
 
-def _calls(batch: Batch, slots: Mapping[int, int]) -> Iterator[tuple[SlotPiece, ...]]:
+def _calls(
+    batch: Batch, slots: Mapping[int, int], drafts: AbstractSet[int]
+) -> Iterator[tuple[SlotPiece, ...]]:
     """Yield what is computed together of a batch.
+
+    Rows of the streams ``drafts`` are computed one by one, where they are few: also beside others,
+    as a cut back runs them again without these.
+    """
+    pieces: list[SlotPiece] = []
+    for one in sorted(batch.pieces, key=lambda one: slots[one.stream]):
+        slot, begin, end = slots[one.stream], batch.begin + one.begin, batch.begin + one.end
+        if one.stream not in drafts or end - begin > WINDOW_ROWS:
+            pieces.append(SlotPiece(slot, one.first, begin, end))
+            continue
+        for at in range(end - begin):
+            yield (SlotPiece(slot, one.first + at, begin + at, begin + at + 1),)
+    yield from _together(pieces)
+
+
+def _together(pieces: Sequence[SlotPiece]) -> Iterator[tuple[SlotPiece, ...]]:
+    """Yield the calls of pieces in order of their slots.
 
     llama.cpp computes sequences together where each has equally many rows and their ids follow each
     other; so every call here is one of its micro-batches, and its rows keep their order.
     """
-    pieces = [
-        SlotPiece(slots[one.stream], one.first, batch.begin + one.begin, batch.begin + one.end)
-        for one in batch.pieces
-    ]
     call: list[SlotPiece] = []
-    for piece in sorted(pieces, key=lambda piece: piece.slot):
+    for piece in pieces:
         follows = call and (
             piece.slot == call[-1].slot + 1
             and piece.end - piece.begin == call[-1].end - call[-1].begin

@@ -6,6 +6,7 @@ It computes nothing itself; a replay is a call of the context.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,11 +23,19 @@ _PARTIAL = 1
 
 @dataclasses.dataclass(slots=True)
 class _Before:
-    """A stream before its last round: its state there, and the rows that the round brought."""
+    """A stream before its last round: its state there, and the rows that the round brought.
+
+    Attributes:
+        position: There.
+        state: The recurrent part.
+        rows: Of the round.
+        ends: Where the pieces end in which the rows were computed.
+    """
 
     position: int
     state: bytes
     rows: Floats
+    ends: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,10 +108,7 @@ class Streams:
         if before is None:
             raise self._lost(stream, position)
         self._go_back(own, before.position, held, before.state)
-        kept = before.rows[: position - before.position]
-        if len(kept):
-            scratch = np.empty_like(kept)
-            self._context.rows(kept, [(own.slot, before.position, len(kept))], scratch)
+        self._run_again(own.slot, before, position - before.position)
 
     def look(self, slot: int, rows: Floats) -> None:
         """Note whether rows that a slot's stream got are numbers."""
@@ -110,13 +116,14 @@ class Streams:
             for own in self._streams.values():
                 own.spoilt |= own.slot == slot
 
-    def remember(self, stream: int, rows: Floats) -> None:
-        """Take a recurrent stream's state before a round that brings ``rows``; else nothing."""
-        if not self._recurrent:
-            return
+    def remember(self, stream: int, rows: Floats, ends: tuple[int, ...]) -> None:
+        """Take a recurrent stream's state before a round that brings ``rows``.
+
+        ``ends`` are those of the pieces in which the rows are computed, from the first on.
+        """
         own = self._streams[stream]
         state = self._context.save(own.slot, _PARTIAL) if own.position else b""
-        own.before = _Before(own.position, state, rows.copy())
+        own.before = _Before(own.position, state, rows.copy(), ends)
 
     def move(self, stream: int, position: int) -> None:
         """Say that an open stream now holds ``position`` positions."""
@@ -132,6 +139,15 @@ class Streams:
         if self._recurrent:
             floor = own.position if own.before is None else own.before.position
         return Held(own.slot, own.position, floor)
+
+    def _run_again(self, slot: int, before: _Before, kept: int) -> None:
+        """Run the kept rows of a round in the pieces in which they were computed."""
+        scratch = np.empty_like(before.rows[:kept])
+        for begin, end in itertools.pairwise((0, *before.ends)):
+            rows = before.rows[begin : min(end, kept)]
+            if len(rows):
+                at = [(slot, before.position + begin, len(rows))]
+                self._context.rows(rows, at, scratch[: len(rows)])
 
     def _clean_state(self) -> bytes:
         """Return a recurrent state that is made of numbers."""
