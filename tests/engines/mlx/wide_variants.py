@@ -190,6 +190,11 @@ def _own() -> dict[str, Variant]:
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         found[f"gemma2-{key}"] = Variant("gemma2", {key: 2.0})
         found[f"gemma2-{key}_off"] = Variant("gemma2", {key: None}, {}, "config_field", key)
+    return found
+
+
+def _rest() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     for key in ("use_qkv_bias", "qk_layernorm", "use_parallel_residual"):
         found[f"stablelm-{key}"] = Variant("stablelm", {key: True})
     for key in ("embedding_multiplier", "attention_multiplier", "residual_multiplier"):
@@ -222,6 +227,6 @@ def _own() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _own()
+_ALL: Final = _shared() | _own() | _rest()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
