@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from stagelink_mlx import MlxEngine
 from stagelink_mlx.cache import KeysValues
+from stagelink_mlx.sums import _blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def _down(layer: Any) -> Any:
 def _scale(layers: Any) -> None:
     """A quantization scale that is off by 1 %."""
     down = _down(_last(layers))
-    down.weight = down.weight * 1.01
+    _put(down, _weight(down) * 1.01)
 
 
 def _dropped_norm(layers: Any) -> None:
@@ -78,7 +79,7 @@ def _swapped_heads(layers: Any) -> None:
     attention = _last(layers).self_attn
     heads = _heads(attention.q_proj, attention.n_heads)
     order = mx.array([attention.n_heads - 1, *range(1, attention.n_heads - 1), 0])
-    attention.q_proj.weight = heads[order].reshape(attention.q_proj.weight.shape)
+    _put(attention.q_proj, heads[order].flatten(0, 1))
 
 
 def _kv_head(layers: Any) -> None:
@@ -86,7 +87,7 @@ def _kv_head(layers: Any) -> None:
     attention = _last(layers).self_attn
     for linear in (attention.k_proj, attention.v_proj):
         heads = mx.roll(_heads(linear, attention.n_kv_heads), 1, 0)
-        linear.weight = heads.reshape(linear.weight.shape)
+        _put(linear, heads.flatten(0, 1))
 
 
 def _window(layers: Any) -> None:
@@ -98,9 +99,9 @@ def _window(layers: Any) -> None:
 def _wrong_expert(layers: Any) -> None:
     """Two experts' last matrices change places."""
     down = _down(_last(layers))
-    _there(down.weight.ndim == 3)
-    order = mx.array([1, 0, *range(2, down.weight.shape[0])])
-    down.weight = down.weight[order]
+    weight = _weight(down)
+    _there(weight.ndim == 3)
+    _put(down, weight[mx.array([1, 0, *range(2, len(weight))])])
 
 
 def _no_head_norms(layers: Any) -> None:
@@ -143,7 +144,8 @@ def _stale_row(layers: Any) -> None:
 def _rounded(layers: Any) -> None:
     """The feed-forward block's last matrix went through bfloat16."""
     down = _down(_last(layers))
-    down.weight = down.weight.astype(mx.bfloat16).astype(down.weight.dtype)
+    weight = _weight(down)
+    _put(down, weight.astype(mx.bfloat16).astype(weight.dtype))
 
 
 def _there(part: object) -> None:
@@ -153,8 +155,23 @@ def _there(part: object) -> None:
 
 
 def _heads(linear: Any, count: int) -> mx.array:
-    heads: mx.array = linear.weight.reshape(count, -1, linear.weight.shape[-1])
-    return heads
+    weight = _weight(linear)
+    return weight.reshape(count, -1, weight.shape[-1])
+
+
+def _weight(linear: Any) -> mx.array:
+    """A matrix ``[..., outputs, inputs]``, also of a module that holds it in blocks."""
+    if "weight" in linear:
+        weight: mx.array = linear.weight
+        return weight
+    return mx.moveaxis(linear.blocks, -1, -3).flatten(-2, -1)
+
+
+def _put(linear: Any, weight: mx.array) -> None:
+    if "weight" in linear:
+        linear.weight = weight
+    else:
+        linear.blocks = _blocks_of(weight)
 
 
 FAULTS: dict[str, Callable[[Any], None]] = {
