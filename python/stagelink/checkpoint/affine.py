@@ -17,6 +17,8 @@ from stagelink.checkpoint.memory import aligned_empty
 from stagelink.checkpoint.opened import TensorInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stagelink.checkpoint.safetensors_file import Placed, SafetensorsReader
 
 BITS: Final = (2, 3, 4, 5, 6, 8)
@@ -82,9 +84,22 @@ class Affine:
     def floats(self, reader: SafetensorsReader) -> np.ndarray:
         """Return float32 ``q * scale + bias``, as MLX's products of float32 rows take the matrix.
 
-        ``mx.dequantize`` rounds both steps to the scales' dtype. In 16 bits those roundings are a
-        tenth of the step between two values, and no product of MLX with float32 rows has them.
+        Nothing is rounded to the scales' dtype; ``rounded_floats`` does that.
         """
+        return self._dequantized(reader, lambda values: values)
+
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Return float32, product and sum each rounded to the scales' dtype: ``mx.dequantize``.
+
+        It is what a matrix held in 16 bits must come from. For float32 rows it would be another
+        one than MLX multiplies: the roundings are a tenth of the step between two values.
+        """
+        kind = self.scales.info.dtype
+        return self._dequantized(reader, lambda values: _rounded(values, kind))
+
+    def _dequantized(
+        self, reader: SafetensorsReader, settle: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
         out = aligned_empty(self.info.shape, np.float32)
         rows = math.prod(self.info.shape[:-1])
         width = self.info.shape[-1]
@@ -100,7 +115,8 @@ class Affine:
                 span = slice(first, first + step)
                 values = unpack(packed[span], self.bits).astype(np.float32)
                 grouped = values.reshape(len(values), -1, self.group)
-                flat[span] = (grouped * scale[span] + bias[span]).reshape(len(values), width)
+                scaled = settle(grouped * scale[span])
+                flat[span] = settle(scaled + bias[span]).reshape(len(values), width)
         return out
 
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
@@ -144,6 +160,23 @@ def _floats(stored: np.ndarray, kind: str) -> np.ndarray:
     if kind == "BF16":
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored.astype(np.float32)
+
+
+def _rounded(values: np.ndarray, kind: str) -> np.ndarray:
+    """Round float32 to a stored dtype, and back."""
+    if kind == "F32":
+        return values
+    if kind == "F16":
+        return values.astype(np.float16).astype(np.float32)
+    return round_bfloat16(values)
+
+
+def round_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Round float32 to the nearest bfloat16, ties to even; what is no number stays none."""
+    words = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    nearest = (words + (0x7FFF + (words >> 16 & 1))) & np.uint32(0xFFFF0000)
+    result: np.ndarray = np.where(np.isnan(values), values, nearest.view(np.float32))
+    return result
 
 
 def asked(value: Any) -> tuple[int, int] | None:

@@ -61,6 +61,7 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
             name: (one.bits, one.group) for name, one in forms.items() if isinstance(one, Affine)
         },
         read_parts=reader.read_parts,
+        read_rounded=reader.read_rounded,
         digest=lambda: digests.of_files(files.values()),
         tokenizer=lambda: load_tokenizer(folder, config, tokenizer_config),
         # Known without a tokenizer too: who gives token ids gets an answer that ends.

@@ -74,6 +74,7 @@ class Contents:
     gguf: Callable[[], GgufSource] | None = None
     affine: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     read_parts: Callable[[str], dict[str, np.ndarray]] | None = None
+    read_rounded: Callable[[str, tuple[int, int] | None], np.ndarray] | None = None
     prepare: Callable[[], None] = lambda: None
     is_converted: Callable[[], bool] = lambda: False
     floats_refused: str | None = None
@@ -115,6 +116,7 @@ class Checkpoint:
         self._gguf: GgufSource | None = None
         self._affine = contents.affine
         self._read_parts = contents.read_parts
+        self._read_rounded = contents.read_rounded
         self._prepare = contents.prepare
         self._is_converted = contents.is_converted
 
@@ -166,8 +168,10 @@ class Checkpoint:
 
         Args:
             name: Hugging Face name, one of ``tensors``.
-            dtype: ``"float32"``, or ``"stored"`` for the bits as they lie in the file: float32,
-                float16, uint16 for BF16, and uint8 ``[rows, bytes of a row]`` for a GGUF type.
+            dtype: ``"float32"``; ``"rounded"``, the same for what will be held in 16 bits: MLX's
+                affine values are rounded to their scales' dtype twice, as ``mx.dequantize`` does;
+                or ``"stored"`` for the bits as they lie in the file: float32, float16, uint16 for
+                BF16, and uint8 ``[rows, bytes of a row]`` for a GGUF type.
             rows: Half-open range of the first axis, of a tensor with at least two; only its bytes
                 are read (whole heads of a GGUF's q and k).
 
@@ -177,11 +181,13 @@ class Checkpoint:
         """
         self._check_name(name)
         self._check_rows(name, rows)
-        if dtype == "float32":
+        if dtype == "rounded" and self._read_rounded is not None:
+            return self._read_rounded(name, rows)
+        if dtype in ("float32", "rounded"):
             return self._reader.read(name, rows)
         if dtype == "stored":
             return self._reader.read_stored(name, rows)
-        message = f"expected dtype float32 or stored, got {dtype!r}; convert what was read"
+        message = f"expected dtype float32, rounded or stored, got {dtype!r}; convert what was read"
         raise ConfigError(message, reason="dtype")
 
     def _check_rows(self, name: str, rows: tuple[int, int] | None) -> None:
@@ -237,6 +243,13 @@ class Checkpoint:
         if self._tokenizer is None:
             self._tokenizer = self._make_tokenizer()
         return self._tokenizer
+
+    def release_tokenizer(self) -> None:
+        """Forget the tokenizer, of which nothing was asked that is still wanted.
+
+        It is the largest thing here: 55 MiB for 128256 words. Asked for again, it is loaded again.
+        """
+        self._tokenizer = None
 
     def usable_tokenizer(self) -> Tokenizer | None:
         """Return the tokenizer, or ``None`` where the checkpoint has none, or one that is not done.

@@ -92,7 +92,9 @@ def parse_header(file: WeightFile) -> dict[str, Placed]:
     if not data.startswith(b"{"):
         raise _bad(file, "header", "a header that starts with a brace", shown(data[:8]))
     table = strict_json.parse_object(data, file.path)
-    notes = table.pop("__metadata__", {})
+    notes = table.pop("__metadata__", None)
+    # MLX writes null where a file has none; the safetensors package reads that too.
+    notes = {} if notes is None else notes
     if not isinstance(notes, dict) or not all(isinstance(v, str) for v in notes.values()):
         raise _bad(file, "header", "metadata of strings", type(notes).__name__)
     if len(table) > TENSORS_MAX:
@@ -139,6 +141,11 @@ class SafetensorsReader:
     def read_stored(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return the tensor's own bits: float32, float16, or uint16 for BF16."""
         return self._forms[name].part(rows).bits_of(self)
+
+    def read_rounded(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """Return what ``read`` does, affine matrices rounded: see `Affine.rounded_floats`."""
+        one = self._forms[name].part(rows)
+        return one.rounded_floats(self) if isinstance(one, Affine) else one.floats(self)
 
     def read_parts(self, name: str) -> dict[str, np.ndarray]:
         """Return the stored parts of an affine matrix: see ``Checkpoint.read_parts``."""

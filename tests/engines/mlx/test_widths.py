@@ -103,9 +103,11 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Makes:
     return Makes(tmp_path_factory.mktemp("widths"))
 
 
-def _stage(engine: Callable[..., Any], checkpoint: Checkpoint, first: int, end: int) -> Any:
+def _stage(
+    engine: Callable[..., Any], checkpoint: Checkpoint, first: int, end: int, **asked: Any
+) -> Any:
     family = read_family(checkpoint.config, tensors=checkpoint.tensors)
-    settings = EngineSettings(context=256, rows_max=128)
+    settings = EngineSettings(context=256, rows_max=128, **asked)
     made = engine(checkpoint, family, first, end, lead=first == 0, settings=settings)
     made.load()
     return made
@@ -174,6 +176,21 @@ def test_a_latent_that_mlx_stores_in_two_parts_has_the_same_logits_on_mlx_and_to
     assert some.tobytes() == checkpoint.read(name)[40:99].tobytes()
 
 
+def test_torch_in_bfloat16_multiplies_by_what_mlx_dequantizes_a_folder_to(
+    make: Makes, tmp_path: Path
+) -> None:
+    folder = make("llama", 4, 64, _odd, tie_word_embeddings=False)
+    _dequantize(folder, tmp_path)
+    logits = []
+    for one in (folder, tmp_path):
+
+        def stage(first: int, end: int, one: Path = one) -> Any:
+            return _stage(torch_engine, open_checkpoint(one), first, end, dtype="bfloat16")
+
+        logits.append(logits_of(chain(stage, (), _LAYERS).play(in_chunks(token_ids(), [96]))))
+    assert logits[0].tobytes() == logits[1].tobytes()
+
+
 @pytest.mark.parametrize("engine", [MlxEngine, torch_engine, NumpyEngine])
 def test_a_stage_reads_its_own_matrices_of_unlike_widths_and_no_others(
     make: Makes, engine: Callable[..., Any]
@@ -195,6 +212,29 @@ def test_experts_of_one_stack_with_unlike_widths_are_refused_by_name(
     with pytest.raises(CheckpointError, match=r"layers\.2\.mlp\.switch_mlp\.up_proj") as caught:
         MlxEngine(checkpoint, family, 2, 3, lead=False, settings=EngineSettings(context=64))
     assert (caught.value.reason, checkpoint.bytes_read) == ("quantization", 0)
+
+
+def _dequantize(folder: Path, target: Path) -> None:
+    """Write the folder with every matrix as ``mx.dequantize`` makes it, in the scales' dtype."""
+    import mlx.core as mx
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    usual = config.pop("quantization")
+    config.pop("quantization_config")
+    stored = mx.load(str(folder / "model.safetensors"))
+    tensors = {}
+    for name, array in stored.items():
+        stem, _, part = name.rpartition(".")
+        if part == "weight" and f"{stem}.scales" in stored:
+            how = usual.get(stem) or usual
+            parts = array, stored[f"{stem}.scales"], stored[f"{stem}.biases"]
+            tensors[name] = mx.dequantize(*parts, how["group_size"], how["bits"])
+        elif part not in ("scales", "biases"):
+            tensors[name] = array
+    mx.save_safetensors(str(target / "model.safetensors"), tensors)
+    (target / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for one in folder.glob("tokenizer*.json"):
+        shutil.copy(one, target)
 
 
 def _take_apart(folder: Path, target: Path) -> None:

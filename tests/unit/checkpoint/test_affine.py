@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from stagelink.checkpoint.affine import unpack
+from stagelink.checkpoint.affine import round_bfloat16, unpack
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.errors import CheckpointError, ConfigError
@@ -57,6 +57,12 @@ def affine_folder(make_folder, bits=4, group=64, kind="F32", seed=3):
 def test_values_of_every_width_come_out_as_they_were_packed(bits):
     values = np.random.default_rng(bits).integers(0, 1 << bits, (5, 96), dtype=np.uint8)
     assert (unpack(words(values, bits).view(np.uint8), bits) == values).all()
+
+
+def test_bfloat16_is_rounded_to_nearest_and_ties_to_even():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.14159, np.nan], np.float32)
+    assert round_bfloat16(values)[:4].tolist() == [1.0, 1.0, 1.015625, -3.140625]
+    assert np.isnan(round_bfloat16(values)[4])
 
 
 @pytest.mark.parametrize("bits", [3, 4, 8])
@@ -147,7 +153,7 @@ def test_another_mode_of_mlx_is_named_for_all_or_for_the_matrix_that_has_it(
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-def test_values_are_those_of_mlx_in_float32_bit_for_bit(make_folder, bits, dtype):
+def test_values_are_those_of_mlx_bit_for_bit_in_float32_and_rounded(make_folder, bits, dtype):
     mx = pytest.importorskip("mlx.core", reason=mx_reason)
     folder, _ = affine_folder(make_folder)
     random = np.random.default_rng(bits)
@@ -166,6 +172,10 @@ def test_values_are_those_of_mlx_in_float32_bit_for_bit(make_folder, bits, dtype
     steps = scales.astype(mx.float32), biases.astype(mx.float32)
     want = mx.dequantize(weight, *steps, 64, bits)
     assert checkpoint.read(Q).tobytes() == np.array(want).tobytes()
+    rounded = mx.dequantize(weight, scales, biases, 64, bits).astype(mx.float32)
+    assert checkpoint.read(Q, "rounded").tobytes() == np.array(rounded).tobytes()
+    part = checkpoint.read(Q, "rounded", rows=(1, 3))
+    assert part.tobytes() == np.array(rounded)[1:3].tobytes()
 
 
 def test_a_folder_written_by_mlx_lm_reads_as_mlx_reads_it(make_folder, tmp_path):

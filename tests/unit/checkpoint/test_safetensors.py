@@ -149,6 +149,7 @@ def test_shards_give_what_one_file_gives(folder, tmp_path):
         ({"x": 5}, bytes(8), "header"),
         ({"": entry()}, bytes(8), "header"),
         ({"x": entry(), "__metadata__": {"a": 1}}, bytes(8), "header"),
+        ({"x": entry(), "__metadata__": []}, bytes(8), "header"),
         (b'{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"x":1}', b"", "json"),
         (b'{"x":{"dtype":"F32","dtype":"F32"}}', b"", "json"),
         (b'{"x": NaN}', b"", "json"),
@@ -162,6 +163,12 @@ def test_shards_give_what_one_file_gives(folder, tmp_path):
 )
 def test_a_header_that_lies_is_refused(tmp_path, header, data, reason):
     assert header_reason(write_raw(tmp_path / "a.safetensors", header, data)) == reason
+
+
+def test_a_header_whose_metadata_is_null_has_none_as_mlx_writes_it(tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_raw(path, {"__metadata__": None, "x": entry()}, bytes(8))
+    assert reader_of(path).read("x").tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 100_000_000, 3000])

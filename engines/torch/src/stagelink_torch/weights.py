@@ -129,7 +129,8 @@ class StageReader:
         if info.dtype == _STORED.get(dtype):
             tensor = _sixteen_bit(self._checkpoint.read(name, "stored"), dtype)
         else:
-            tensor = torch.from_numpy(self._checkpoint.read(name)).to(dtype)
+            how = "float32" if dtype == torch.float32 else "rounded"
+            tensor = torch.from_numpy(self._checkpoint.read(name, how)).to(dtype)
         self._done += tensor.nbytes
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)

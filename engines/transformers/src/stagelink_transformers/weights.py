@@ -135,7 +135,8 @@ def _read(
     checkpoint: Checkpoint, name: str, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """Read one tensor; the checkpoint gives memory aligned to 64 bytes, and so does torch."""
-    return torch.from_numpy(checkpoint.read(name)).to(device=device, dtype=dtype)
+    how = "float32" if dtype == torch.float32 else "rounded"
+    return torch.from_numpy(checkpoint.read(name, how)).to(device=device, dtype=dtype)
 
 
 def _put(causal: nn.Module, name: str, value: torch.Tensor) -> None:
