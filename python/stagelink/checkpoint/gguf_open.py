@@ -89,7 +89,11 @@ def open_gguf(
             contents = _direct(path, source) if conversion is None else conversion.later(source)
     ends = end_ids(parts[0].table.values)
     return dataclasses.replace(
-        contents, gguf=lambda: GgufSource(parts), digest=digest, eos_ids=ends
+        contents,
+        gguf=lambda: GgufSource(parts),
+        digest=digest,
+        eos_ids=ends,
+        release_words=parts[0].table.values.release_words,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stagelink.checkpoint.gguf_walk import GgufTable, GgufTensor, walk
 from stagelink.checkpoint.limits import SHARDS_MAX
@@ -46,7 +46,7 @@ class GgufSource:
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         """Take parts that `read_parts` checked."""
-        self.values: Mapping[str, Any] = MappingProxyType(parts[0].table.values)
+        self.values = parts[0].table.values
         self.kinds: Mapping[str, tuple[int, ...]] = MappingProxyType(parts[0].table.kinds)
         self.tensors: Mapping[str, GgufTensor] = MappingProxyType(
             {name: one for part in parts for name, one in part.table.tensors.items()}
@@ -67,6 +67,10 @@ class GgufSource:
         with file.descriptor() as descriptor:
             file.read_into(descriptor, view, tensor.offset + offset)
         self.bytes_read += len(view)
+
+    def release_words(self) -> None:
+        """Let the vocabulary's lists go; asked for again, they are read again."""
+        self.values.release_words()
 
     def note_read(self, nbytes: int) -> None:
         """Count tensor bytes that were taken from a copy of these files."""

@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits
+from stagelink.checkpoint.gguf_metadata import Metadata
 from stagelink.checkpoint.refusal import LFS_POINTER, refuse, shown
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ class GgufTable:
     """What a GGUF file says before its tensor data.
 
     Attributes:
-        values: Metadata by key: int, float, bool, str, or a list of one of these.
+        values: Metadata by key.
         tensors: Tensor table by name.
         kinds: Value type of each key as the file has it: its number, and for an array that of its
             elements too. Whoever writes a value again must write the same type.
     """
 
-    values: dict[str, Any]
+    values: Metadata
     tensors: dict[str, GgufTensor]
     kinds: dict[str, tuple[int, ...]]
 
@@ -131,7 +132,7 @@ def walk(file: WeightFile) -> GgufTable:
         kinds[key], values[key] = cursor.value()
     entries = [_take_tensor(cursor) for _ in range(tensor_count)]
     tensors = _placed(file, entries, cursor.position, _alignment(file, values))
-    return GgufTable(values, tensors, kinds)
+    return GgufTable(Metadata(values, lambda: dict(walk(file).values)), tensors, kinds)
 
 
 class _Cursor:
