@@ -19,6 +19,7 @@ from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
 from stagelink.node.engine_errors import engine_errors
+from stagelink.node.freed_memory import give_back
 from stagelink.node.report import StageReport
 from stagelink.node.version import version
 from stagelink.placement.ranges import check_ranges, even_ranges
@@ -116,6 +117,8 @@ class Stage:
     ) -> None:
         """Read the own tensors and warm up, telling the ring all the while where there is one."""
         began = time.perf_counter()
+        # What the checks took and no longer hold must not lie beside the weights.
+        give_back()
 
         def note(done: int, total: int) -> None:
             progress(done, total)
@@ -179,6 +182,10 @@ def prepare(
             "promise it here; leave the flag out, or use another engine",
             reason="engine_invariance",
         )
+    fingerprint = _fingerprint(checkpoint, settings, ranges)
+    if rank > 0:
+        # Rows come in and go out here; what text is, only rank 0 is asked.
+        checkpoint.release_tokenizer()
     return Stage(
         rank=rank,
         ranges=ranges,
@@ -187,7 +194,7 @@ def prepare(
         settings=settings,
         engine=engine,
         described=described,
-        fingerprint=_fingerprint(checkpoint, settings, ranges),
+        fingerprint=fingerprint,
     )
 
 
