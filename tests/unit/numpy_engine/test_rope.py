@@ -55,3 +55,20 @@ def test_a_scaling_that_is_not_done_is_refused_by_name(llama: Stages) -> None:
     with pytest.raises(CheckpointError, match="yarn") as caught:
         check_rope(dataclasses.replace(llama.family, rope=rope))
     assert caught.value.reason == "rope_scaling"
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 100_000.0, 1_000_000.0])
+def test_frequencies_have_the_digits_that_torch_gives_them(llama: Stages, theta: float) -> None:
+    torch = pytest.importorskip("torch", reason="transformers' formula is computed with torch")
+    width = llama.family.head_width
+    exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
+    wanted = (1.0 / theta**exponents).double().numpy()
+    cosines, sines = rope_tables(
+        dataclasses.replace(
+            llama.family, rope=dataclasses.replace(llama.family.rope, kind="default", theta=theta)
+        ),
+        2,
+    )
+    assert np.abs(np.arctan2(sines[1], cosines[1]) / wanted - 1).max() < 2e-7
+    assert cosines[1].tobytes() == np.cos(wanted).astype(np.float32).tobytes()
+    assert sines[1].tobytes() == np.sin(wanted).astype(np.float32).tobytes()

@@ -51,10 +51,17 @@ def check_rope(family: LlamaFamily) -> None:
 
 
 def _frequencies(family: LlamaFamily) -> Doubles:
-    """Return the float64 frequencies ``[head_width / 2]`` after the family's scaling."""
+    """Return the float64 frequencies ``[head_width / 2]`` after the family's scaling.
+
+    Exponent, power and reciprocal are rounded to float32, as transformers and the other engines
+    do: rounded once only, a third of the frequencies end in another digit, and an angle is off by
+    that digit times the position.
+    """
     check_rope(family)
-    pairs = np.arange(0, family.head_width, 2, dtype=np.float64) / family.head_width
-    plain = 1.0 / np.power(float(family.rope.theta), pairs)
+    width = np.float32(family.head_width)
+    pairs = np.arange(0, family.head_width, 2, dtype=np.float32) / width
+    powers = np.power(float(family.rope.theta), pairs.astype(np.float64))
+    plain = (np.float32(1.0) / powers.astype(np.float32)).astype(np.float64)
     return _SCALINGS[family.rope.kind](plain, family.rope)
 
 
