@@ -31,15 +31,11 @@ WIDE = {
     "words": Wide(1152, 6912, heads=4, kv_heads=1, layers=8, vocab=262_144),
 }
 
-# Fills every stream of a stage, asks for a row of logits of each, and prints the peak of its
-# resident bytes, and its own tensors'.
-_STAGE = f"""
+# Makes an engine and nothing else of a stage.
+_ENGINE = f"""
 import sys
-import numpy as np
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import CONTINUE, OPEN, EngineSettings, read_family
-from stagelink_conformance.pipeline import rows_buffer
-from stagelink_conformance.plans import Entry, RoundPlan
+from stagelink.engine import EngineSettings, read_family
 from stagelink_llamacpp import LlamaCppEngine
 
 first, end, ROWS = (int(one) for one in sys.argv[2:5])
@@ -51,6 +47,32 @@ settings = EngineSettings(
 engine = LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=settings)
 engine.load()
 engine.warm()
+"""
+# Makes a stage as a node does, tokenizer and fingerprint included; all layers before are rank 0's.
+_FOLLOWER = f"""
+import sys
+from stagelink.config import ModelConfig
+from stagelink.node.stage import prepare
+
+first, end, ROWS = (int(one) for one in sys.argv[2:5])
+stage = prepare(
+    ModelConfig(
+        model=sys.argv[1], world=2, ranges=((0, first), (first, end)), engines=("llamacpp",),
+        devices=("cpu",), context={CONTEXT}, streams_max={STREAMS}, chunk_rows=ROWS, threads=1,
+    ),
+    1,
+)
+stage.load(lambda done, total: None, None, 300.0)
+engine, family = stage.engine, stage.family
+"""
+# Fills every stream, asks for a row of logits of each, and prints the peak of the process's
+# resident bytes, and the stage's own tensors'.
+_FILLED = f"""
+import numpy as np
+from stagelink.engine import CONTINUE, OPEN
+from stagelink_conformance.pipeline import rows_buffer
+from stagelink_conformance.plans import Entry, RoundPlan
+
 rows = rows_buffer(ROWS * family.width * 4)
 rows.view(np.float32)[:] = np.sin(np.arange(ROWS * family.width, dtype=np.float32))
 for at in range(0, {CONTEXT}, ROWS):
@@ -115,22 +137,36 @@ def test_a_stage_of_a_wide_file_holds_no_more_beside_them(
     _assert_held(wide(name), layers, rows, shape.kv_heads * shape.head)
 
 
-def _assert_held(path: Path, layers: tuple[int, int], rows: int, kv_width: int) -> None:
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_follower_holds_no_more_beside_them_with_all_that_a_node_makes(
+    wide: Callable[[str], Path], slices: Path
+) -> None:
+    assert slices.is_dir()
+    shape = WIDE["2048"]
+    layers = (shape.layers // 2, shape.layers)
+    _assert_held(wide("2048"), layers, 128, shape.kv_heads * shape.head, _FOLLOWER)
+
+
+def _assert_held(
+    path: Path, layers: tuple[int, int], rows: int, kv_width: int, stage: str = _ENGINE
+) -> None:
     """Hold the peak, also while it loads, against what a stage may hold."""
-    peak, own, kv = _measured(path, layers, rows, kv_width)
+    peak, own, kv = _measured(path, layers, rows, kv_width, stage)
     told = f"own {own / MIB:.1f}, KV {kv / MIB:.1f}, besides {(peak - own - kv) / MIB:.1f} MiB"
     print(f"{path.name} {layers} {rows} rows: {told}")
     assert peak <= own + kv + ALLOWANCE, told
 
 
 def _measured(
-    path: Path, layers: tuple[int, int], rows: int, kv_width: int
+    path: Path, layers: tuple[int, int], rows: int, kv_width: int, stage: str
 ) -> tuple[int, int, int]:
     """Return the bytes of a stage: at most, its own tensors', and its KV's."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [sys.executable, "-c", _STAGE, str(path), *map(str, layers), str(rows)],
+        [sys.executable, "-c", stage + _FILLED, str(path), *map(str, layers), str(rows)],
         capture_output=True,
         check=True,
         env=environment,
