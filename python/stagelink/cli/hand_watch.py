@@ -55,7 +55,9 @@ class HandWatch(ProgressLine):
             "--dtype": (model.dtype, "float32"),
         }
         given = {flag: value for flag, (value, usual) in flags.items() if value != usual}
-        return "".join(f" {flag} {value}" for flag, value in given.items())
+        # Each rank's own, but the ring's answers keep the promise only where all ranks do.
+        promise = " --batch-invariant" if model.batch_invariant else ""
+        return "".join(f" {flag} {value}" for flag, value in given.items()) + promise
 
     def _seal(self) -> str:
         """The flag that the others need too, if this rank is sealed."""
