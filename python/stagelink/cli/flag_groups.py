@@ -110,7 +110,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
     """Add what every rank must be given alike."""
-    group = parser.add_argument_group("shapes (the same on every rank)")
+    group = parser.add_argument_group("shapes (the same on every rank where nothing else is said)")
     group.add_argument(
         "--dtype",
         metavar="NAME",
@@ -143,14 +143,15 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         "--kv-dtype",
         metavar="NAME",
         default="auto",
-        help="number format in which keys and values of earlier tokens are kept, such as float32, "
-        "bfloat16 or float16; default: %(default)s, the engine's own",
+        help="number format in which a rank keeps keys and values of earlier tokens, such as "
+        "float32, bfloat16 or float16, each rank its own; default: %(default)s, the engine's own",
     )
     group.add_argument(
         "--batch-invariant",
         action="store_true",
         help="the bits of an answer depend neither on other answers in progress nor on how its "
-        "prompt was divided; slower, and refused by an engine that cannot promise it",
+        "prompt was divided, where every rank is given it; slower, and refused by an engine that "
+        "cannot promise it",
     )
     group.add_argument("--no-cache", action="store_true", help=NO_CACHE_HELP)
 
