@@ -28,6 +28,7 @@ from stagelink.checkpoint.opened import Checkpoint, TensorInfo
 from stagelink.checkpoint.rope import Rope
 from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.engine.checks import EngineChecks
+from stagelink.engine.freed_memory import give_back
 from stagelink.engine.round import (
     CANCEL,
     CLOSE,
@@ -99,6 +100,7 @@ __all__ = [
     "StateEnvelope",
     "TensorInfo",
     "WideFamily",
+    "give_back",
     "locked",
     "private_folder",
     "read_family",

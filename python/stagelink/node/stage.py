@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.config import CONTEXT_DEFAULT
-from stagelink.engine import EngineSettings, read_family
+from stagelink.engine import EngineSettings, give_back, read_family
 from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
 from stagelink.node.engine_errors import engine_errors
-from stagelink.node.freed_memory import give_back
 from stagelink.node.report import StageReport
 from stagelink.node.version import version
 from stagelink.placement.ranges import check_ranges, even_ranges

@@ -12,9 +12,9 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stagelink.engine import give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head
-from stagelink_llamacpp.pages import give_back
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
 from stagelink_llamacpp.trial import tried

@@ -1,4 +1,4 @@
-"""Tells the system how memory is used: a model's in huge pages, and what is free not at all.
+"""Tells the system how a model's memory is used: in huge pages, or not at all.
 
 It changes no byte, and does nothing where the system has no such advice. A decode step reads every
 weight once, so what it waits for besides the memory is the look-up of its pages: of 92 MiB of
@@ -74,15 +74,6 @@ def drop_pages(path: Path) -> None:
             # A page that the process could have written to must not be lost.
             if rights.startswith("r--") and wanted in mapped:
                 advise(begin, end - begin, _DROP)
-
-
-def give_back() -> None:
-    """Give memory back that was freed and that the C library keeps; glibc has such a call.
-
-    A checkpoint's words and the tokenizer made of them leave tens of MiB.
-    """
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mappings() -> Iterator[tuple[int, int, str, str]]:

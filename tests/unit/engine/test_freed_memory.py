@@ -11,7 +11,7 @@ import pytest
 # Pieces too large for Python's own allocator; the last one, held, is above all the others.
 _PROCESS = """
 import os
-from stagelink.node.freed_memory import give_back
+from stagelink.engine.freed_memory import give_back
 
 def resident():
     with open("/proc/self/statm") as file:
