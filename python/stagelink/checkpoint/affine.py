@@ -17,8 +17,6 @@ from stagelink.checkpoint.memory import aligned_empty
 from stagelink.checkpoint.opened import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stagelink.checkpoint.safetensors_file import Placed, SafetensorsReader
 
 BITS: Final = (2, 3, 4, 5, 6, 8)
@@ -86,7 +84,7 @@ class Affine:
 
         Nothing is rounded to the scales' dtype; ``rounded_floats`` does that.
         """
-        return self._dequantized(reader, lambda values: values)
+        return self._dequantized(reader, "F32")
 
     def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
         """Return float32, product and sum each rounded to the scales' dtype: ``mx.dequantize``.
@@ -94,12 +92,10 @@ class Affine:
         It is what a matrix held in 16 bits must come from. For float32 rows it would be another
         one than MLX multiplies: the roundings are a tenth of the step between two values.
         """
-        kind = self.scales.info.dtype
-        return self._dequantized(reader, lambda values: _rounded(values, kind))
+        return self._dequantized(reader, self.scales.info.dtype)
 
-    def _dequantized(
-        self, reader: SafetensorsReader, settle: Callable[[np.ndarray], np.ndarray]
-    ) -> np.ndarray:
+    def _dequantized(self, reader: SafetensorsReader, rounded_to: str) -> np.ndarray:
+        """Return float32, product and sum each rounded to a stored dtype."""
         out = aligned_empty(self.info.shape, np.float32)
         rows = math.prod(self.info.shape[:-1])
         width = self.info.shape[-1]
@@ -115,8 +111,9 @@ class Affine:
                 span = slice(first, first + step)
                 values = unpack(packed[span], self.bits).astype(np.float32)
                 grouped = values.reshape(len(values), -1, self.group)
-                scaled = settle(grouped * scale[span])
-                flat[span] = settle(scaled + bias[span]).reshape(len(values), width)
+                scaled = _rounded(grouped * scale[span], rounded_to)
+                summed = _rounded(scaled + bias[span], rounded_to)
+                flat[span] = summed.reshape(len(values), width)
         return out
 
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
