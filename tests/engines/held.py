@@ -9,9 +9,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 from tests.engines.rig import chain, logits_of
 
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import ConfigError
 from stagelink_conformance.families import make_family
 from stagelink_conformance.scripts import in_chunks
 from stagelink_conformance.whole import load_whole
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     from tests.engines.torch.variants import Variant
+
+    from stagelink.engine import Checkpoint
 
 # Two hundred positions behind every window and known context but the widest.
 _ROWS = 232
@@ -58,6 +63,17 @@ def hold_folder(
     assert np.abs(whole - expected).max() <= tolerance
     assert _divergence(expected, whole) <= _DIVERGENCE_MAX
     assert np.array_equal(whole.argmax(axis=1), expected.argmax(axis=1))
+
+
+def refuse_variant(
+    folder: Path, variant: Variant, make_engine: Callable[[Checkpoint, int, int], Any]
+) -> None:
+    """Make the variant in ``folder``; an engine refuses it by its field before it reads a byte."""
+    make_variant(folder, variant)
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(ConfigError, match=variant.field) as caught:
+        make_engine(checkpoint, 0, 1)
+    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
 
 
 def make_variant(folder: Path, variant: Variant) -> None:

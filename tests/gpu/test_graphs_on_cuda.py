@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the torch engine is not installed here")
 
 import torch
 from tests.engines.torch.rig import CUTS, in_chunks, make_pipeline, make_stage, token_ids
-from tests.engines.torch.rounds import prompts, together
+from tests.engines.torch.rounds import KINDS, prompts, scripts_of_a_cut, together
 
 from stagelink.engine import CLOSE, OPEN
 from stagelink_conformance.families import FAMILIES
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="torch sees no CUDA device here"
 )
-
-KINDS = ("gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "deepseek_v3")
 
 
 def _on_cuda(folder: Path, cuts: Sequence[int] = (), **settings: object) -> Pipeline:
@@ -93,13 +91,11 @@ def test_random_rounds_of_many_streams_split_as_whole(tiny: Callable[..., Path],
 def test_a_cut_behind_graphs_equals_a_run_that_stopped_there(
     tiny: Callable[..., Path], name: str, back: int
 ) -> None:
-    ids = {stream: token_ids(stream, 80) for stream in (1, 2, 3)}
-    first, rounds = {1: 40, 2: 17, 3: 29}, 19
     tails = []
-    for count in (rounds, rounds - back):
+    for before, after in scripts_of_a_cut(back):
         pipeline = _on_cuda(tiny(name))
-        pipeline.play(prompts(ids, first) + together(dict(first), ids, count))
-        tails.append(pipeline.play(together({2: first[2] + rounds - back}, ids, 4)))
+        pipeline.play(before)
+        tails.append(pipeline.play(after))
     assert_same_bits(*tails)
 
 

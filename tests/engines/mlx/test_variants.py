@@ -13,12 +13,9 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
-from tests.engines.held import hold_variant, make_variant
+from tests.engines.held import hold_variant, refuse_variant
 from tests.engines.mlx.rig import WITH_RECURRENCE, make_engine, make_stage
 from tests.engines.mlx.variants import REFUSED, VARIANTS
-
-from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +48,7 @@ def test_any_variant_has_the_rows_of_transformers_however_it_is_cut(
 def test_a_variant_that_the_layers_do_not_have_is_refused_by_its_field(
     tmp_path: Path, name: str
 ) -> None:
-    variant = REFUSED[name]
-    make_variant(tmp_path, variant)
-    checkpoint = open_checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match=variant.field) as caught:
-        make_engine(checkpoint, 0, 1)
-    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
+    refuse_variant(tmp_path, REFUSED[name], make_engine)
 
 
 def _hold(folder: Path, name: str) -> None:

@@ -13,12 +13,10 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
-from tests.engines.held import hold_variant, make_variant
+from tests.engines.held import hold_variant, refuse_variant
 from tests.engines.mlx.rig import make_engine, make_stage
 from tests.engines.mlx.wide_variants import REFUSED, VARIANTS, WIDE
 
-from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError
 from stagelink_conformance.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -54,19 +52,10 @@ def test_any_variant_of_a_wide_family_has_the_rows_of_transformers(
 
 @pytest.mark.parametrize("name", _FEW)
 def test_what_the_layers_do_not_have_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
-    _refuse(tmp_path, name)
+    refuse_variant(tmp_path, REFUSED[name], make_engine)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in REFUSED if name not in _FEW])
 def test_whatever_the_layers_do_not_have_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
-    _refuse(tmp_path, name)
-
-
-def _refuse(folder: Path, name: str) -> None:
-    variant = REFUSED[name]
-    make_variant(folder, variant)
-    checkpoint = open_checkpoint(folder)
-    with pytest.raises(ConfigError, match=variant.field) as caught:
-        make_engine(checkpoint, 0, 1)
-    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
+    refuse_variant(tmp_path, REFUSED[name], make_engine)

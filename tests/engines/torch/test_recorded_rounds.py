@@ -24,7 +24,7 @@ from tests.engines.torch.rig import (
     make_stage,
     token_ids,
 )
-from tests.engines.torch.rounds import prompts, together
+from tests.engines.torch.rounds import KINDS, prompts, scripts_of_a_cut, together
 from tests.engines.torch.tape import TapeRecorder
 
 from stagelink.engine import CLOSE, CONTINUE, OPEN
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETUP = Setup(torch.device("cpu"), torch.float32, torch.float32, 512, 4, 8)
-# One of each kind of layer: attention, experts, sinks, a recurrent state, latents.
-KINDS = ("gemma3_text", "qwen3_moe", "gpt_oss", "qwen3_next", "deepseek_v3")
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
@@ -95,15 +93,11 @@ def test_random_rounds_of_many_streams_split_as_whole(tiny: Callable[..., Path],
 def test_a_cut_behind_recorded_rounds_equals_a_run_that_stopped_there(
     tiny: Callable[..., Path], name: str, back: int
 ) -> None:
-    ids = {stream: token_ids(stream, 80) for stream in (1, 2, 3)}
-    first, rounds = {1: 40, 2: 17, 3: 29}, 19
     tails = []
-    for count in (rounds, rounds - back):
-        held = dict(first)
+    for before, after in scripts_of_a_cut(back):
         pipeline = as_on_a_device(tiny(name))
-        pipeline.play(prompts(ids, first) + together(held, ids, count))
-        alone = {2: first[2] + rounds - back}
-        tails.append(pipeline.play(together(alone, ids, 4)))
+        pipeline.play(before)
+        tails.append(pipeline.play(after))
     assert_same_bits(*tails)
 
 
