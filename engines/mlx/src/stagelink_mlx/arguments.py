@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.experts import expert_arguments
 from stagelink_mlx.library import models_module
 from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
 from stagelink_mlx.wide_recipes import WIDE_RECIPES
@@ -54,7 +55,9 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     """
     module = models_module(recipe.module)
     taken = _arguments_class(module, recipe)
-    known = frozenset(inspect.signature(taken).parameters)
+    # By the usual word of each; a few families have others.
+    names = {recipe.words.get(name, name): name for name in inspect.signature(taken).parameters}
+    known = frozenset(names)
     config = family.config
     for key, value in config.items():
         _check_field(recipe, key, value, known, config)
@@ -65,7 +68,7 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
         # What mlx_lm would take for meant need not be what the family's config means.
         for key in sorted(known - passed.keys() - HANDLED - _OWN):
             raise _refuse(key, "a value", "nothing")
-    arguments = taken(**passed)
+    arguments = taken(**{names[key]: value for key, value in passed.items()})
     if recipe.arguments == "ModelArgs":
         return module, arguments
     # A composite family: the outer arguments hold the inner ones as a mapping.
@@ -97,10 +100,12 @@ def _check_field(
         # Latent attention has widths of its own; elsewhere a head is an even share of the row.
         even = config["hidden_size"] // config["num_attention_heads"]
         right = (value,) if "kv_lora_rank" in config else (even, None)
+    if key == "num_key_value_heads" and key not in known:
+        right = (config["num_attention_heads"],)
     if right is not None:
         if value not in right:
             raise _refuse(key, " or ".join(map(repr, right)), value)
-    elif key not in known | HANDLED | HARMLESS:
+    elif key not in known | HANDLED | HARMLESS | recipe.made:
         raise _refuse(key, "no such field", value)
 
 
@@ -112,7 +117,7 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
             rope = rope_of_layer(family, n)
             break
     found: dict[str, Any] = {
-        "rope_theta": rope["rope_theta"],
+        "rope_theta": rope.get("rope_theta"),
         "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0),
         "tie_word_embeddings": family.tied,
         # No experts that all rows share is None there, and would be a block of no width as 0.
@@ -139,8 +144,12 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
             "factor": float(rope.get("factor") or 1.0),
             "mscale_all_dim": float(rope.get("mscale_all_dim") or 0.0),
         }
+    found |= expert_arguments(family)
     if recipe.interval:
         found[recipe.interval] = _interval(family)
+    if recipe.kind_words is not None:
+        key, words = recipe.kind_words
+        found[key] = [words[kind] for kind in family.layer_kinds]
     return found
 
 

@@ -162,9 +162,10 @@ class Recurrent:
 
     def restore(self, state: tuple[mx.array, ...], position: int) -> None:
         """Take what ``saved`` gave; a cut then reaches back to ``position`` and no further."""
-        self._now = [state[0], state[1]]
+        # Some have a convolution only.
+        self._now = [*state, None][:2]
         self._position = position
-        self._points = [_Point(position, (state[0], state[1]))] * 3
+        self._points = [_Point(position, (self._now[0], self._now[1]))] * 3
 
 
 class Reach:

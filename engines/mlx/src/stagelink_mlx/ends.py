@@ -14,9 +14,21 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_mlx.recipes import Recipe
 
-__all__ = ["Ends"]
+__all__ = ["Ends", "at_path", "body_of"]
 
 _ROOT = "root"
+
+
+def body_of(model: Any, recipe: Recipe) -> Any:
+    """Return the module of mlx_lm's whole model that has the layers, the embedding and the norm."""
+    return getattr(getattr(model, "language_model", model), recipe.body)
+
+
+def at_path(module: Any, path: str) -> Any:
+    """Return what lies at ``one.two`` in a module."""
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
 
 
 class Ends(nn.Module):
@@ -32,10 +44,15 @@ class Ends(nn.Module):
             dtype: Of the rows.
         """
         super().__init__()
-        body = model.model
-        self.model = {"embed_tokens": body.embed_tokens, "norm": body.norm}
-        if not family.tied:
-            self.lm_head = getattr(model, "language_model", model).lm_head
+        body, self._at = body_of(model, recipe), (recipe.body, recipe.embedding, recipe.norm)
+        names = (recipe.embedding, recipe.norm, *([recipe.positions] if recipe.positions else []))
+        self[recipe.body] = {name: body[name] for name in names}
+        self._positions = recipe.positions
+        self._head = "" if family.tied else recipe.head
+        if self._head:
+            head = at_path(getattr(model, "language_model", model), self._head)
+            inner, _, name = self._head.rpartition(".")
+            (self[inner] if inner else self)[name] = head
         self._dtype = dtype
         self._scale = _embedding_scale(family, recipe, dtype)
         self._divisor, self._factor, self._cap = (
@@ -43,17 +60,25 @@ class Ends(nn.Module):
             for field in (recipe.logits_divisor, recipe.logits_factor, recipe.logits_cap)
         )
 
-    def embed(self, ids: mx.array) -> mx.array:
-        """Return the rows ``[1, ids, width]`` of token ids."""
-        rows: mx.array = self.model["embed_tokens"](ids)[None].astype(self._dtype)
+    def embed(self, ids: mx.array, first: int) -> mx.array:
+        """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
+        body, embedding, _ = self._at
+        rows: mx.array = self[body][embedding](ids)[None].astype(self._dtype)
+        if self._positions:
+            table = self[body][self._positions]
+            rows = rows + table(mx.arange(first, first + ids.size))[None].astype(self._dtype)
         return rows if self._scale is None else rows * self._scale
 
     def head(self, rows: mx.array) -> mx.array:
         """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
-        normed = self.model["norm"](rows)
-        head = self.get("lm_head")
-        embedding = self.model["embed_tokens"]
-        logits: mx.array = embedding.as_linear(normed) if head is None else head(normed)
+        body, embedding, norm = self._at
+        normed = self[body][norm](rows)
+        if self._head:
+            inner, _, name = self._head.rpartition(".")
+            head = (self[inner] if inner else self)[name]
+        else:
+            head = self[body][embedding].as_linear
+        logits: mx.array = head(normed)
         if self._divisor is not None:
             logits = logits / self._divisor
         if self._factor is not None:

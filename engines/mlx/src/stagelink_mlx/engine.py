@@ -166,7 +166,7 @@ class MlxEngine:
         target = self._rows(rows_out, checked.rows, "rows_out")
 
         def rows_of(piece: Piece) -> mx.array:
-            return layers.embed(mx.array(token_ids[piece.begin : piece.end]))
+            return layers.embed(mx.array(token_ids[piece.begin : piece.end]), piece.first)
 
         self._compute(layers, checked, rows_of, target)
 

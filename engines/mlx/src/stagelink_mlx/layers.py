@@ -16,14 +16,14 @@ from stagelink.engine import CheckpointError
 from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.cache import KeysValues, Recurrent
 from stagelink_mlx.corrections import correct_layers
-from stagelink_mlx.ends import Ends
+from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.rope import make_rope
 from stagelink_mlx.sums import use_short_sums
 from stagelink_mlx.weights import Weights
 from stagelink_mlx.wide import understood
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stagelink.engine import Checkpoint, Family
     from stagelink_mlx.cache import LayerCache
@@ -84,7 +84,8 @@ class LayerRange:
         self._dtype = dtype
         # In 16 bits the rows have fewer digits than a long sum loses.
         self._has_short_sums = on_cpu and dtype == mx.float32
-        self._layers = list(model.model.layers[first:end])
+        every = at_path(body_of(model, self._recipe), self._recipe.layers)
+        self._layers = list(every[first:end])
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
         correct_layers(self._layers, family, first)
@@ -119,9 +120,9 @@ class LayerRange:
         """Return the empty state of one stream."""
         return [self._new_cache(kind, context) for kind in self._kinds]
 
-    def embed(self, ids: mx.array) -> mx.array:
-        """Return the rows ``[1, ids, width]`` of token ids."""
-        rows: mx.array = self._ends.embed(ids)
+    def embed(self, ids: mx.array, first: int) -> mx.array:
+        """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
+        rows: mx.array = self._ends.embed(ids, first)
         return rows
 
     def head(self, rows: mx.array) -> mx.array:
@@ -135,14 +136,17 @@ class LayerRange:
         for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
             if isinstance(cache, Recurrent):
                 cache.begin(rows)
-            rows = layer(rows, masks[kind], cache)
+            if self._recipe.by_name:
+                rows = layer(rows, mask=masks[kind], cache=cache)
+            else:
+                rows = layer(rows, masks[kind], cache)
         return rows.astype(self._dtype)
 
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
         for layer, cache in zip(self._layers, caches, strict=True):
             if isinstance(cache, Recurrent):
-                cache.cut(position, _replay(layer, cache))
+                cache.cut(position, _replay(layer, self._recipe.mixer, cache))
             else:
                 cache.cut(position)
 
@@ -169,15 +173,19 @@ class LayerRange:
         """Give every layer the RoPE that the config says; see rope.py."""
         config = self._family.config
         for n, layer in enumerate(self._layers, self._first):
-            attention = layer.get("self_attn")
-            if attention is None or type(attention.rope).__name__ == _NO_ROPE:
+            attention = layer.get(self._recipe.attention) if self._recipe.rope else None
+            # Some layers are made without one: they know no positions.
+            turns = None if attention is None else attention.get(self._recipe.rope)
+            if turns is None or type(turns).__name__ == _NO_ROPE:
                 continue
             parameters = rope_of_layer(self._family, n)
-            dims = config.get("qk_rope_head_dim") or int(
-                config["head_dim"] * parameters.get("partial_rotary_factor", 1.0)
+            dims = (
+                config.get("qk_rope_head_dim")
+                or config.get("rotary_dim")
+                or int(config["head_dim"] * parameters.get("partial_rotary_factor", 1.0))
             )
             pairs = config.get("rope_interleave", self._recipe.traditional)
-            attention.rope = make_rope(parameters, dims, traditional=pairs)
+            attention[self._recipe.rope] = make_rope(parameters, dims, traditional=pairs)
 
     def _quantize(self) -> None:
         """Make quantized modules of those whose weights come with scales."""
@@ -199,15 +207,25 @@ class LayerRange:
     def _parts(self) -> Iterator[tuple[int | None, list[str]]]:
         """Yield each part that is read at once, with its tensors: the ends, then every layer."""
         if self._lead:
-            yield None, list(self._family.own_tensors(0, 0, True))
+            yield None, self._read(self._family.own_tensors(0, 0, True))
         for n in range(self._first, self._end):
-            yield n, list(self._family.layer_tensors(n))
+            yield n, self._read(self._family.layer_tensors(n))
+
+    def _read(self, names: Iterable[str]) -> list[str]:
+        """Return the tensors that are the model's, of those that the files have."""
+        unread, drafter = self._recipe.unread, self._recipe.drafter
+        return [
+            name
+            for name in names
+            if not name.endswith(unread) and not any(part in name for part in drafter)
+        ]
 
     def _place(self, at: int | None) -> tuple[nn.Module, str]:
         """Return the module of a part and what its names start with."""
         if at is None:
             return self._ends, self._weights.outer
-        return self._layers[at - self._first], f"{self._weights.outer}model.layers.{at}."
+        name = f"{self._weights.outer}{self._weights.layers_at}{at}."
+        return self._layers[at - self._first], name
 
     def _check(self, at: int | None, names: list[str]) -> int:
         """Hold a part's tensors against its module; return the bytes that they will take."""
@@ -230,11 +248,12 @@ def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:
     return lambda path, _: how.get(path, False)
 
 
-def _replay(layer: Any, cache: Recurrent) -> Callable[[mx.array], object]:
+def _replay(layer: Any, names: tuple[str, str], cache: Recurrent) -> Callable[[mx.array], object]:
     """Return what runs the recurrence of one layer alone; the rest of its work is not evaluated."""
+    norm, mixer = (layer[name] for name in names)
 
     def run(rows: mx.array) -> object:
-        return layer.linear_attn(layer.input_layernorm(rows), None, cache)
+        return mixer(norm(rows), None, cache)
 
     return run
 

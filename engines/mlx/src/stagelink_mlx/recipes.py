@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["HANDLED", "HARMLESS", "RECIPES", "Recipe", "fixed_fields"]
 
@@ -42,6 +42,25 @@ class Recipe:
         slides_every: Every which layer does not slide, where no kinds are said.
         plain_theta: The theta of layers that slide, where the one scaling of positions that a
             config says is not meant for them.
+        body: Where the layers, the embedding and the final norm are in mlx_lm's model.
+        embedding: The embedding's name there.
+        norm: The final norm's.
+        renames: Parts of names of tensors, with what mlx_lm calls them.
+        kinds: Words of this family's ``layer_types`` beside the usual ones, with what they mean.
+        kind_words: The argument that takes the layers' kinds as words, and the word of each kind.
+        mixer: The norm before a recurrent layer's recurrence, and the recurrence.
+        layers: The name of the layers in the body.
+        head: Where the head is in mlx_lm's model; its last word is the head's name in files too.
+        positions: The name of the table of positions in the body, where there is one.
+        attention: Where a layer has its attention.
+        rope: The name in there of what turns heads by position; empty where nothing does.
+        by_name: Whether layers take mask and cache by name only.
+        words: This family's words of a config and of mlx_lm's arguments, with the usual ones.
+        made: Fields that ``settle`` puts in for the engine.
+        settle: What brings fields of this family alone into the usual words, given the number of
+            layers; or refuses them.
+        unread: Ends of names of tensors that are not the model's: tables that code remakes.
+        drafter: Parts of names of tensors of a drafter that stand among the ends.
     """
 
     module: str
@@ -62,6 +81,24 @@ class Recipe:
     slides_alike: bool = False
     slides_every: int = 0
     plain_theta: float = 0.0
+    body: str = "model"
+    embedding: str = "embed_tokens"
+    norm: str = "norm"
+    renames: tuple[tuple[str, str], ...] = ()
+    kinds: Mapping[str, str] | None = None
+    kind_words: tuple[str, Mapping[str, str]] | None = None
+    mixer: tuple[str, str] = ("input_layernorm", "linear_attn")
+    layers: str = "layers"
+    head: str = "lm_head"
+    positions: str = ""
+    attention: str = "self_attn"
+    rope: str = "rope"
+    by_name: bool = False
+    words: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    made: frozenset[str] = frozenset()
+    settle: Callable[[dict[str, Any], int], None] | None = None
+    unread: tuple[str, ...] = ()
+    drafter: tuple[str, ...] = ()
 
 
 def fixed_fields(**values: Any) -> Mapping[str, tuple[Any, ...]]:

@@ -29,6 +29,7 @@ class Weights:
 
     Attributes:
         outer: What stands before ``model.`` in those names.
+        layers_at: What stands after that, before a layer's number.
     """
 
     def __init__(
@@ -49,6 +50,9 @@ class Weights:
         self._dtype = dtype
         self._keeps = getattr(model, "cast_predicate", lambda _: True)
         self.outer = recipe.outer
+        self.layers_at = f"{recipe.body}.{recipe.layers}."
+        found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
+        self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
         self._layout = LAYOUTS[recipe.layout]
 
     def expected(self, names: Iterable[str]) -> dict[str, mx.array]:
@@ -78,9 +82,15 @@ class Weights:
         return mx.contiguous(array)
 
     def _renamed(self, name: str) -> str:
-        """Return a name with the body at ``model.``, where mlx_lm's text models have it."""
-        if name.startswith(self._family.prefix):
-            return "model." + name.removeprefix(self._family.prefix)
+        """Return a name with the body where mlx_lm has it, and the parts renamed."""
+        # Files name the body as they like, or not at all: it is what the layers are in.
+        body = self._found[: self._found.rstrip(".").rfind(".") + 1]
+        if name.startswith(self._found):
+            name = self.layers_at + name.removeprefix(self._found)
+        elif name.startswith(body) and not name.startswith(self._head):
+            name = f"{self._recipe.body}." + name.removeprefix(body)
+        for old, new in self._recipe.renames:
+            name = name.replace(old, new)
         return name
 
     def _parts(self, name: str) -> list[tuple[str, tuple[int, ...], mx.Dtype]]:

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_mlx.recipes import Recipe
 
-__all__ = ["understood"]
+__all__ = ["refuse_field", "understood"]
 
 _ADVICE: Final = "install stagelink[transformers] and use --engine transformers"
-_HEAD: Final = "lm_head.weight"
 _SHARE: Final = "partial_rotary_factor"
 _KINDS: Final = {"full_attention": "full", "sliding_attention": "sliding"}
 # What transformers writes into every file, what is said of training and generation, and words of
@@ -33,9 +32,11 @@ _WORDS: Final = frozenset(
         "activation_function",
         "architectures",
         "attention_softmax_in_fp32",
+        "attn_pdrop",
         "auto_map",
         "cache_implementation",
         "chunk_size_feed_forward",
+        "classifier_dropout",
         "embedding_dropout",
         "eod_token_id",
         "hidden_dropout",
@@ -49,6 +50,13 @@ _WORDS: Final = frozenset(
         "return_dict",
         "scale_attention_softmax_in_fp32",
         "sep_token_id",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+        "task_specific_params",
+        "tokenizer_class",
         "transformers_version",
     )
 )
@@ -92,18 +100,21 @@ def understood(family: Family, recipe: Recipe) -> Family:
     """
     if recipe.meant is None:
         return family
-    said = {key: value for key, value in family.config.items() if key not in _WORDS}
+    usual = _usual_words(family.config, recipe)
+    said = {key: value for key, value in usual.items() if key not in _WORDS}
     if said.pop("use_sliding_window", False) is False:
         # Named, and left off; then the window and the layers before it say nothing.
         said.pop("max_window_layers", None)
-    for key in sorted(_ELSEWHERE & said.keys()):
-        raise _refuse(key, "no such field", said[key])
+    for key in sorted((_ELSEWHERE - recipe.made) & said.keys()):
+        raise refuse_field(key, "no such field", said[key])
     config = {**recipe.meant, **said}
     # Said at the top, or among rope_parameters, or nowhere.
     share = recipe.meant.get(_SHARE, 1.0)
     if _SHARE not in said:
         config.pop(_SHARE, None)
-    config["rope_parameters"] = _ropes(config, share, recipe)
+    if recipe.settle is not None:
+        recipe.settle(config, family.layers)
+    config["rope_parameters"] = _ropes(config, share, recipe) if recipe.rope else _unturned(config)
     heads = _count(config, "num_attention_heads")
     if config.get("head_dim") is None:
         config["head_dim"] = _count(config, "hidden_size") // heads
@@ -111,12 +122,35 @@ def understood(family: Family, recipe: Recipe) -> Family:
     shared = _count(config, "num_key_value_heads")
     if heads % shared or _count(config, "head_dim") % 2:
         wanted = f"even heads that share the keys of a divisor of {heads}"
-        raise _refuse("num_key_value_heads", wanted, f"{shared} of {config['head_dim']} values")
+        raise refuse_field(
+            "num_key_value_heads", wanted, f"{shared} of {config['head_dim']} values"
+        )
     kinds = _kinds(config, family.layers, recipe)
     # A table is what says whether a head of its own is there.
-    tied = said.get("tie_word_embeddings", _HEAD not in family.all_tensors())
+    head = f"{recipe.head.rpartition('.')[2]}.weight"
+    tied = said.get(
+        "tie_word_embeddings", not any(one.endswith(head) for one in family.head_tensors())
+    )
     config["tie_word_embeddings"] = tied
     return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)
+
+
+def _usual_words(config: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return a config in the words of the families of the table, where this family has others."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        usual = recipe.words.get(key, key)
+        if found.setdefault(usual, value) != value:
+            raise refuse_field(key, f"{found[usual]} as {usual} says", value)
+    return found
+
+
+def _unturned(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how nothing turns, in a family with a table of positions."""
+    for key in ("rope_theta", "rope_scaling", "rope_parameters", _SHARE):
+        if config.get(key) is not None:
+            raise refuse_field(key, "no such field", config[key])
+    return {}
 
 
 def _ropes(config: dict[str, Any], share: float, recipe: Recipe) -> dict[str, Any]:
@@ -128,12 +162,12 @@ def _ropes(config: dict[str, Any], share: float, recipe: Recipe) -> dict[str, An
             return one
         if one["rope_theta"] != recipe.plain_theta:
             # transformers 5 gives layers that slide this one whatever the file says.
-            raise _refuse("rope_theta", str(recipe.plain_theta), one["rope_theta"])
+            raise refuse_field("rope_theta", str(recipe.plain_theta), one["rope_theta"])
         plain = {"rope_type": "default", "rope_theta": one["rope_theta"], _SHARE: one[_SHARE]}
         return {"full_attention": one, "sliding_attention": plain}
     for key in ("rope_theta", "rope_scaling", _SHARE):
         if config.get(key) is not None:
-            raise _refuse(key, "nothing beside rope_parameters of each kind", config[key])
+            raise refuse_field(key, "nothing beside rope_parameters of each kind", config[key])
     del config["rope_parameters"]
     return {kind: _rope({"rope_parameters": one}, share) for kind, one in nested.items()}
 
@@ -146,13 +180,13 @@ def _rope(config: dict[str, Any], share: float) -> dict[str, Any]:
         if one is None:
             continue
         if not isinstance(one, dict) or not one.keys() <= _ROPE:
-            raise _refuse(key, f"only {', '.join(sorted(_ROPE))}", one, reason="rope_scaling")
+            raise refuse_field(key, f"only {', '.join(sorted(_ROPE))}", one, reason="rope_scaling")
         kind = one.get("rope_type", one.get("type", "default"))
         found |= {k: v for k, v in one.items() if k != "type"} | {"rope_type": kind}
     for key in ("rope_theta", _SHARE):
         top = config.pop(key, None)
         if top is not None and found.setdefault(key, top) != top:
-            raise _refuse(key, f"{found[key]} as rope_parameters say", top)
+            raise refuse_field(key, f"{found[key]} as rope_parameters say", top)
     _number(found, "rope_theta")
     _number(found, _SHARE, share)
     return found
@@ -171,32 +205,34 @@ def _kinds(config: dict[str, Any], layers: int, recipe: Recipe) -> tuple[str, ..
         ]
     said = config.pop("layer_types", None)
     if said is None and isinstance(every, str):
-        raise _refuse("sliding_window_pattern", "layer_types beside it", every, "layer_types")
+        raise refuse_field("sliding_window_pattern", "layer_types beside it", every, "layer_types")
     kinds = usual if said is None else said
     right = isinstance(kinds, list) and len(kinds) == layers
-    if not right or any(kind not in _KINDS for kind in kinds):
-        wanted = f"{' or '.join(_KINDS)} for each of {layers} layers"
-        raise _refuse("layer_types", wanted, kinds, "layer_types")
+    known = {**_KINDS, **(recipe.kinds or {})}
+    if not right or any(kind not in known for kind in kinds):
+        wanted = f"{' or '.join(known)} for each of {layers} layers"
+        raise refuse_field("layer_types", wanted, kinds, "layer_types")
     if "sliding_attention" in kinds:
         _count(config, "sliding_window")
-    return tuple(_KINDS[kind] for kind in kinds)
+    return tuple(known[kind] for kind in kinds)
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:
     value = config.get(key)
     if type(value) is not int or value < 1:
-        raise _refuse(key, "a whole number above 0", value)
+        raise refuse_field(key, "a whole number above 0", value)
     return value
 
 
 def _number(config: dict[str, Any], key: str, usual: float | None = None) -> None:
     value: Any = config.setdefault(key, usual)
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-        raise _refuse(key, "a finite number above 0", value)
+        raise refuse_field(key, "a finite number above 0", value)
     config[key] = float(value)
 
 
-def _refuse(key: str, expected: str, got: object, reason: str = "config_field") -> ConfigError:
+def refuse_field(key: str, expected: str, got: object, reason: str = "config_field") -> ConfigError:
+    """Return the refusal of a field of a config."""
     shown = "nothing" if got is None else repr(got)[:60]
     return ConfigError(
         f"mlx engine: config field {key}: expected {expected}, got {shown}; {_ADVICE}",
