@@ -27,6 +27,7 @@ _EXPERT = re.compile(r"(.*\.)experts\.(\d+)\.(\w+)\.(weight|scales|biases)")
 # Mixtral's names of gate, down and up.
 _PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _CONV = ".linear_attn.conv1d.weight"
+_KERNELS = (".conv1d.weight", ".conv.conv.weight")
 # Norms of the Gated DeltaNet families that multiply by 1 + weight.
 _SHIFTED = (
     ".input_layernorm.weight",
@@ -36,6 +37,7 @@ _SHIFTED = (
     ".k_norm.weight",
 )
 _LATENT = ".kv_b_proj.weight"
+_CORRECTION = ".e_score_correction_bias"
 
 
 def _as_it_is(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
@@ -72,6 +74,15 @@ def _stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
+def _flat_correction(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """ERNIE: the experts' correction comes as one row ``[1, experts]``."""
+    found = _stacked(arrays, config)
+    for name, array in found.items():
+        if name.endswith(_CORRECTION):
+            found[name] = array.flatten()
+    return found
+
+
 def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Gated DeltaNet: kernels ``[channels, positions, 1]``, and the sum 1 + weight as the norm."""
     found = _stacked(arrays, config)
@@ -80,6 +91,15 @@ def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
             found[name] = array.moveaxis(2, 1)
         elif name.endswith(_SHIFTED):
             found[name] = array + 1.0
+    return found
+
+
+def _recurrent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Short convolutions: kernels ``[channels, positions, 1]``."""
+    found = _stacked(arrays, config)
+    for name, array in found.items():
+        if name.endswith(_KERNELS) and array.ndim == 3:
+            found[name] = array.moveaxis(2, 1)
     return found
 
 
@@ -138,8 +158,10 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "as_it_is": _as_it_is,
         "stacked": _stacked,
         "delta": _delta,
+        "flat_correction": _flat_correction,
         "halves": _halves,
         "latent": _latent,
+        "recurrent": _recurrent,
         "split_experts": _split_experts,
     }
 )

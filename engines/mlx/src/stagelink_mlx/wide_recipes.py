@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from stagelink_mlx.expert_recipes import EXPERT_RECIPES
+from stagelink_mlx.hybrid_recipes import HYBRID_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ _TIED: Final = {"tie_word_embeddings": True}
 
 WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **EXPERT_RECIPES,
+        **HYBRID_RECIPES,
         "mistral": Recipe(
             "llama",
             fixed_fields(hidden_act="silu"),
