@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -75,13 +76,16 @@ impl<'a> Lent<'a> {
         checksum(self.start, len.min(self.len))
     }
 
-    /// Copy lent bytes from `offset` on, as many as `into` has and are lent; returns how many.
-    pub(crate) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
-        let offset = offset.min(self.len);
-        let len = into.len().min(self.len - offset);
-        // SAFETY: `offset + len` bytes are lent; `into` is borrowed exclusively, so both are apart.
-        unsafe { std::ptr::copy_nonoverlapping(self.start.add(offset), into.as_mut_ptr(), len) };
-        len
+    /// The bytes of `range`, as far as they are lent, for one reading.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &'a [u8] {
+        let start = range.start.min(self.len);
+        let end = range.end.clamp(start, self.len);
+        if start == end {
+            return &[];
+        }
+        // SAFETY: the range lies inside what is lent, which stays mapped for 'a. A lender that
+        // writes meanwhile sends other rows; nothing is decided on these bytes.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), end - start) }
     }
 
     /// Send `head` from `sent` on and then the first `len` lent bytes in one call.

@@ -1,10 +1,11 @@
 //! Sealed links: records made and opened on a connection, one counter a direction.
 //!
-//! Where records lie and how they are numbered is decided in stagelink-proto; ring has the ciphers.
+//! Where records lie and how they are numbered is decided in stagelink-proto; aws-lc-rs has the
+//! ciphers.
 
 use std::fmt;
 
-use ring::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use stagelink_proto::error::{ProtocolError, Refusal};
 use stagelink_proto::frame::Header;
 use stagelink_proto::handshake::Linked;
@@ -106,9 +107,10 @@ impl Sealer {
         scratch[..start].copy_from_slice(&head[..start]);
         let plaintext = records.plaintext(index).unwrap_or_default();
         let end = start + plaintext.len();
-        rows.copy_to(plaintext.start, &mut scratch[start..end]);
-        let tag = self.seal(head, &mut scratch[start..end])?;
-        scratch[end..end + TAG_BYTES].copy_from_slice(&tag);
+        let (record, tag) = scratch[start..end + TAG_BYTES].split_at_mut(plaintext.len());
+        let nonce = self.counter.take()?;
+        self.cipher
+            .seal_apart(&nonce, head, rows.bytes(plaintext), record, tag)?;
         Ok(end + TAG_BYTES)
     }
 
@@ -211,6 +213,23 @@ impl RecordCipher {
         // Both lengths are their ciphers' own, so there is always a key.
         key.ok().map(LessSafeKey::new).map(Self)
     }
+
+    /// Seal `plaintext` into `record`, as long as it, and its tag into `tag`.
+    ///
+    /// Errors: `local` where the lengths do not fit.
+    fn seal_apart(
+        &self,
+        nonce: &Nonce,
+        header: &Head,
+        plaintext: &[u8],
+        record: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), ProtocolError> {
+        let nonce = aws_lc_rs::aead::Nonce::assume_unique_for_key(*nonce);
+        self.0
+            .seal_out_of_place_scatter(nonce, Aad::from(header), plaintext, record, &[], tag)
+            .map_err(|_| not_sealed())
+    }
 }
 
 impl fmt::Debug for RecordCipher {
@@ -221,13 +240,13 @@ impl fmt::Debug for RecordCipher {
 
 impl Cipher for RecordCipher {
     fn seal(&self, nonce: &Nonce, header: &Head, record: &mut [u8]) -> Result<Tag, ProtocolError> {
-        let nonce = ring::aead::Nonce::assume_unique_for_key(*nonce);
+        let nonce = aws_lc_rs::aead::Nonce::assume_unique_for_key(*nonce);
         let tag = self
             .0
             .seal_in_place_separate_tag(nonce, Aad::from(header), record)
             .ok();
         tag.and_then(|tag| tag.as_ref().try_into().ok())
-            .ok_or_else(|| Refusal::Local.error("the cipher did not seal a record"))
+            .ok_or_else(not_sealed)
     }
 
     fn open(
@@ -237,12 +256,16 @@ impl Cipher for RecordCipher {
         record: &mut [u8],
         tag: &Tag,
     ) -> Result<(), ProtocolError> {
-        let nonce = ring::aead::Nonce::assume_unique_for_key(*nonce);
+        let nonce = aws_lc_rs::aead::Nonce::assume_unique_for_key(*nonce);
         self.0
-            .open_in_place_separate_tag(nonce, Aad::from(header), (*tag).into(), record, 0..)
+            .open_in_place_separate_tag(nonce, Aad::from(header), tag, record)
             .map(drop)
             .map_err(|_| broken_seal())
     }
+}
+
+fn not_sealed() -> ProtocolError {
+    Refusal::Local.error("the cipher did not seal a record")
 }
 
 #[cfg(test)]
