@@ -172,11 +172,14 @@ class Description:
         buffers: int = 16,
         rounds_in_flight_max: int = 1,
         batch_invariant: bool = False,
+        keep: bool = True,
         token_ids: bool = False,
     ) -> Description:
         """Check every limit; raises ``LocalProtocolError`` with the rule's code.
 
-        ``token_ids`` says that plans may carry the token id of every row (6.7, block 1).
+        ``batch_invariant``: it was asked for and is promised, on every rank or on none. ``keep``:
+        plans may cut a stream's state back. ``token_ids``: plans may carry the token id of every
+        row (6.7, block 1).
         """
 
     @property
@@ -302,7 +305,7 @@ class Ring:
     def members(self) -> list[dict[str, Any]]:
         """Per rank: rank, first, end, host, address.
 
-        On rank 0 also backend, device, process, weight_bytes.
+        On rank 0 also backend, device, process, weight_bytes, kv_dtype, batch_invariant, keep.
         """
 
     def ready(self, *, load_ms: int, bytes_held: int, bytes_read: int, seconds: float) -> None:

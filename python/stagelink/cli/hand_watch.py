@@ -14,6 +14,8 @@ from stagelink.config import CHUNK_ROWS_DEFAULT, SUITES
 from stagelink.placement.ranges import format_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stagelink.config import Job, LinkConfig
     from stagelink.node.stage import Stage
 
@@ -21,11 +23,15 @@ if TYPE_CHECKING:
 class HandWatch(ProgressLine):
     """Says where a rank listens and what the others must be started with."""
 
-    def __init__(self, job: Job, link: LinkConfig) -> None:
-        """Take what the rank was started with."""
+    def __init__(self, job: Job, link: LinkConfig, engines: Sequence[str] = ()) -> None:
+        """Take what the rank was started with.
+
+        ``engines``: those that somebody asked for, one a rank or one for all.
+        """
         super().__init__(quiet=job.task.quiet)
         self._job = job
         self._link = link
+        self._engines = engines
 
     def listening(self, stage: Stage, address: str) -> None:
         """Say it, unless quiet."""
@@ -37,12 +43,27 @@ class HandWatch(ProgressLine):
             self.note(f"{place}; joining rank 0 at {self._link.lead}")
             return
         self.note(f"{place}; waiting {self._link.join_seconds:g} s for the other ranks:")
-        for rank in range(1, stage.world):
-            self.note(
-                f"  stagelink node {shlex.quote(self._job.model.model)} --rank {rank} "
-                f"--world {stage.world} --lead {address}{_listen(address)} "
-                f"--key-file {shlex.quote(self._link.key_file)}{self._shared()}{self._seal()}"
-            )
+        for command in self.commands(stage, address):
+            self.note(f"  {command}")
+
+    def commands(self, stage: Stage, address: str) -> list[str]:
+        """Return the line for each other rank, where this is rank 0."""
+        if stage.rank > 0:
+            return []
+        return [
+            f"stagelink node {shlex.quote(self._job.model.model)} --rank {rank} "
+            f"--world {stage.world} --lead {address}{_listen(address)} "
+            f"--key-file {shlex.quote(self._link.key_file)}{self._engine(rank)}{self._shared()}"
+            f"{self._seal()}"
+            for rank in range(1, stage.world)
+        ]
+
+    def _engine(self, rank: int) -> str:
+        """The engine that was asked for, so that the other rank does not choose its own best."""
+        if not self._engines:
+            return ""
+        name = self._engines[0 if len(self._engines) == 1 else rank]
+        return f" --engine {shlex.quote(name)}"
 
     def _shared(self) -> str:
         """The flags that every rank must be given alike, where this one was given them."""

@@ -51,7 +51,7 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     from stagelink.node.stage import prepare
 
     job = Job(settings.model_config(arguments, world), settings.task(arguments))
-    watch = HandWatch(job, link)
+    watch = HandWatch(job, link, settings.asked_engines(arguments))
     note = settings.engine_note(arguments)
     if note is not None and not job.task.quiet:
         watch.note(note)

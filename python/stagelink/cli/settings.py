@@ -70,11 +70,7 @@ def engines(
         ConfigError: ``engines`` for a list of another form; ``engine_unknown`` or
             ``engine_import``.
     """
-    listed = getattr(arguments, "engines", None)
-    if listed:
-        names = _names(listed, "--engines")
-    else:
-        names = (arguments.engine or environment.get(ENGINE_VARIABLE) or best_engine(),)
+    names = asked_engines(arguments, environment) or (best_engine(),)
     for rank, name in enumerate(names):
         try:
             check_engine(name)
@@ -85,12 +81,22 @@ def engines(
     return names
 
 
+def asked_engines(
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the engines that somebody asked for, one a rank or one for all; none is no engine."""
+    listed = getattr(arguments, "engines", None)
+    if listed:
+        return _names(listed, "--engines")
+    name = arguments.engine or environment.get(ENGINE_VARIABLE)
+    return (name,) if name else ()
+
+
 def engine_note(
     arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
 ) -> str | None:
     """Return what to say of an engine that nobody asked for; ``None`` where somebody did."""
-    asked = arguments.engine or getattr(arguments, "engines", None)
-    if asked or environment.get(ENGINE_VARIABLE):
+    if asked_engines(arguments, environment):
         return None
     return f"engine {best_engine()} (best installed; --engine changes it)"
 

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         if link is None:
             result = run_stages(folder, job, arguments, environment)
         else:
-            result = run_by_hand(folder, job, wanted, link)
+            result = run_by_hand(folder, job, wanted, link, settings.asked_engines(arguments))
         found = _recording(folder, result, choice, model.world, is_by_hand=is_by_hand)
         receipt = _compared(
             arguments, found, choice, model=model, result=result, limits=limits, checks=checks

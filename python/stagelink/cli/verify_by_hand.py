@@ -12,6 +12,7 @@ from stagelink.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from stagelink.config import Job, LinkConfig
     from stagelink.launch.folder import LaunchFolder
@@ -49,15 +50,20 @@ def place(arguments: argparse.Namespace) -> tuple[LinkConfig | None, int | None]
     return link, world
 
 
-def run_by_hand(folder: LaunchFolder, job: Job, wanted: Wanted, link: LinkConfig) -> dict[str, Any]:
-    """Join the ring, run the rounds and end it; the result is that of a launched rank 0."""
+def run_by_hand(
+    folder: LaunchFolder, job: Job, wanted: Wanted, link: LinkConfig, engines: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Join the ring, run the rounds and end it; the result is that of a launched rank 0.
+
+    ``engines``: those that somebody asked for, one a rank or one for all.
+    """
     # They import what reads the environment that the command sets first.
     from stagelink.cli.hand_watch import HandWatch
     from stagelink.cli.lead import do_verify
     from stagelink.node.recorder import RecordingEngine
     from stagelink.node.stage import prepare
 
-    watch = HandWatch(job, link)
+    watch = HandWatch(job, link, engines)
     stage = prepare(job.model, 0, watch.converting)
     stage.engine = RecordingEngine(
         stage.engine, folder.rows_file(0), folder.states_file(0), returned=folder.rows_file(1)

@@ -16,7 +16,6 @@ from stagelink.node.lead import Lead
 from stagelink.node.placement_id import placement_id
 from stagelink.node.report import StageReport
 from stagelink.node.rows import BoundaryRows
-from stagelink.placement.ranges import format_ranges
 from stagelink.ring import Ring
 
 if TYPE_CHECKING:
@@ -37,9 +36,12 @@ class RunningLead:
 
     @property
     def placement_id(self) -> str:
-        """Names this placement and every stage's engine, device and libraries, for people."""
-        reports = self.reports()
-        computes = [(report.engine or "", report.device or "") for report in reports]
+        """Names this placement and what every stage computes with, for people."""
+        if isinstance(self.ring, AloneRing):
+            computes = [self.stage.computes]
+        else:
+            names = ("backend", "device", "kv_dtype", "batch_invariant")
+            computes = [tuple(one[name] for name in names) for one in self.ring.members]
         return placement_id(self.stage.fingerprint, computes)
 
     def reports(self) -> list[StageReport]:
@@ -121,9 +123,11 @@ def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
     try:
         ring = Ring.join(link, listener, stage.description(), stage.fingerprint.digests)
     except DeadlineError as error:
-        is_by_hand = link.launch_id is None
-        if stage.rank == 0 and is_by_hand and error.reason == "never_joined":
-            error.args = (f"{error}; {_what_to_run(stage, listener.address)}",)
+        commands = watch.commands(stage, listener.address)
+        if commands and error.reason == "never_joined":
+            # The one of the rank that is missing; its place in the list is one less.
+            wanted = commands[(error.rank or 1) - 1]
+            error.args = (f"{error}; start it with: {wanted}",)
         raise
     if ring.strangers:
         watch.turned_away(ring.strangers)
@@ -137,14 +141,6 @@ def _load(stage: Stage, ring: Ring, link: LinkConfig, watch: Watch) -> None:
         bytes_held=stage.described.weight_bytes,
         bytes_read=stage.checkpoint.bytes_read,
         seconds=link.ready_seconds,
-    )
-
-
-def _what_to_run(stage: Stage, address: str) -> str:
-    layers = format_ranges(stage.ranges)
-    return (
-        f"each follower runs: stagelink node MODEL --rank RANK --world {stage.world} "
-        f"--layers {layers} --lead {address} --listen HOST:0 --key-file FILE"
     )
 
 

@@ -78,6 +78,20 @@ class Stage:
         """How many stages the ring has."""
         return len(self.ranges)
 
+    @property
+    def is_invariant(self) -> bool:
+        """Batch invariance was asked for and is promised.
+
+        An engine that promises it unasked may so stand beside those that do not.
+        """
+        return self.settings.batch_invariant and self.described.batch_invariant
+
+    @property
+    def computes(self) -> tuple[str, str, str, bool]:
+        """What of this stage changes bits beside its fingerprint; see `placement_id`."""
+        told = self.described
+        return told.backend, device_text(told), told.kv_dtype, self.is_invariant
+
     def description(self) -> Description:
         """Return what this stage tells rank 0 at boot."""
         from stagelink._native import Description  # noqa: PLC0415 (a ring of one tells nobody)
@@ -107,7 +121,8 @@ class Stage:
             host=platform.node(),
             buffers=BUFFERS,
             rounds_in_flight_max=min(2 * self.world, ROUNDS_IN_FLIGHT_MOST),
-            batch_invariant=told.batch_invariant,
+            batch_invariant=self.is_invariant,
+            keep=told.keeps,
             token_ids=self.family.needs_token_ids,
         )
 

@@ -20,6 +20,10 @@ class Watch:
     def listening(self, stage: Stage, address: str) -> None:
         """The stage's own address, before anyone is waited for."""
 
+    def commands(self, stage: Stage, address: str) -> list[str]:  # noqa: ARG002 (for who has any)
+        """What a person types to start the other ranks of the ring that rank 0 waits for."""
+        return []
+
     def turned_away(self, strangers: str) -> None:
         """Connections that were closed while the ring came together, said once with their count."""
 

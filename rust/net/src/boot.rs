@@ -62,8 +62,8 @@ pub(crate) struct Agreed {
     pub(crate) launch_id: [u8; 16],
     /// What all stages together can do; known to the lead only.
     pub(crate) layout: Option<Layout>,
-    /// Every stage can cut a stream's state back, as far as this rank knows.
-    pub(crate) keep: bool,
+    /// The lowest rank that cannot cut a stream's state back, as far as this rank knows.
+    pub(crate) no_keep: Option<u32>,
     /// Who came meanwhile and was not let in, in words; empty where nobody was.
     pub(crate) strangers: String,
 }
@@ -80,11 +80,14 @@ impl Boot<'_> {
         let mut reception = Reception::new(listener.into_socket(), acceptor);
         let gathered = self.gather(&mut reception, launch_id);
         let layout = gathered.inspect_err(|error| reception.dismiss(error))?;
-        let keep = self.shared.star().descriptions.iter().all(|rank| rank.keep);
+        let star = self.shared.star();
+        let cannot = star.descriptions.iter().filter(|stage| !stage.keep);
+        let no_keep = cannot.map(|stage| stage.rank).min();
+        drop(star);
         Ok(Agreed {
             launch_id,
             layout,
-            keep,
+            no_keep,
             strangers: reception.strangers.told(),
         })
     }
@@ -142,7 +145,7 @@ impl Boot<'_> {
         Ok(Agreed {
             launch_id,
             layout: None,
-            keep: self.own.keep,
+            no_keep: (!self.own.keep).then_some(self.own.rank),
             strangers: reception.strangers.told(),
         })
     }
@@ -364,6 +367,9 @@ pub(crate) fn member_of(description: &Description) -> Member {
         device: description.device.clone(),
         process: description.process,
         weight_bytes: description.weight_bytes,
+        kv_dtype: Some(description.kv_dtype),
+        batch_invariant: description.batch_invariant,
+        keep: description.keep,
     }
 }
 

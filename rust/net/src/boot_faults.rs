@@ -15,7 +15,8 @@ use crate::error::{Kind as ErrorKind, LinkError};
 impl Boot<'_> {
     pub(crate) fn misplaced(&self, error: &ProtocolError) -> LinkError {
         let rank = error.rank.unwrap_or(0);
-        let text = format!("{}: {error}", self.shared.name(rank));
+        let name = self.shared.name(rank);
+        let text = format!("{name}: {error}; {}", hint(error.refusal));
         LinkError::new(ErrorKind::Refused, error.refusal, text)
             .by(rank)
             .during("join")
@@ -133,12 +134,22 @@ fn hint(refusal: Refusal) -> &'static str {
         Refusal::FingerprintTokenizer | Refusal::FingerprintTemplate => {
             "give every rank the same tokenizer and chat template"
         }
-        Refusal::FingerprintDtype => "give every rank the same dtype",
-        Refusal::FingerprintPlacement => "give every rank the same --layers or --stages",
-        Refusal::FingerprintVersions | Refusal::Protocol => {
+        Refusal::FingerprintDtype => "give every rank the same --dtype",
+        Refusal::FingerprintPlacement => "give every rank the same --layers, or none of them",
+        Refusal::FingerprintVersions | Refusal::Protocol | Refusal::EngineVersion => {
             "install the same release on every rank"
         }
-        Refusal::FingerprintShapes => "give every rank the same context, streams and rows",
+        Refusal::FingerprintShapes | Refusal::Shapes => {
+            "give every rank the same --context, --streams-max and --chunk-rows"
+        }
+        Refusal::BatchInvariance => "give --batch-invariant to every rank, or to none",
+        Refusal::RangeGap | Refusal::RangeOverlap | Refusal::RangeOverrun => {
+            "give every rank the same --layers, each layer once and in rank order"
+        }
+        Refusal::FormatDtype => "give every rank the same --dtype",
+        Refusal::CapacityKvRows | Refusal::CapacityStates => {
+            "give every rank a smaller --context or --streams-max, or that rank another engine"
+        }
         _ => "start every rank with the same settings",
     }
 }

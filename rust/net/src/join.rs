@@ -113,7 +113,7 @@ impl Ring {
                 silent_intervals: settings.silent_intervals,
                 format: own.rows_format(),
                 bounds,
-                keep: agreed.keep,
+                no_keep: agreed.no_keep,
                 strangers: agreed.strangers,
             },
             rounds: Mutex::new(Rounds::new(capacity, in_flight)),

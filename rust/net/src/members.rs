@@ -4,6 +4,8 @@
 
 use std::net::SocketAddr;
 
+use stagelink_proto::describe::KvDtype;
+
 /// One rank, as its description and the roster tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
@@ -25,6 +27,12 @@ pub struct Member {
     pub process: u32,
     /// Bytes that the own tensors take; known to rank 0 only.
     pub weight_bytes: u64,
+    /// Element type of the KV; known to rank 0 only.
+    pub kv_dtype: Option<KvDtype>,
+    /// Batch invariance was asked for and is promised; known to rank 0 only.
+    pub batch_invariant: bool,
+    /// It can cut a stream's state back; known to rank 0 only.
+    pub keep: bool,
 }
 
 /// All ranks that are known so far.

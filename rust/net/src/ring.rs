@@ -55,8 +55,8 @@ pub(crate) struct Terms {
     pub(crate) silent_intervals: u32,
     pub(crate) format: RowsFormat,
     pub(crate) bounds: PlanBounds,
-    /// Every stage can cut a stream's state back.
-    pub(crate) keep: bool,
+    /// The lowest rank that cannot cut a stream's state back.
+    pub(crate) no_keep: Option<u32>,
     /// Who came during boot and was not let in.
     pub(crate) strangers: String,
 }
@@ -135,12 +135,9 @@ impl Ring {
         }
         rounds
             .encode(plan, &self.terms.bounds)
-            .and_then(|()| {
-                if self.terms.keep {
-                    Ok(())
-                } else {
-                    rounds.check_no_keep(plan)
-                }
+            .and_then(|()| match self.terms.no_keep {
+                Some(rank) => rounds.check_no_keep(plan, || self.shared.name(rank)),
+                None => Ok(()),
             })
             .map_err(|error| own_fault(&error))?;
         rounds

@@ -112,16 +112,25 @@ impl Rounds {
         self.scratch.parse_into(&self.payload, bounds)
     }
 
-    /// Refuse a plan that cuts a stream's state back, where a stage cannot do that.
+    /// Refuse a plan that cuts a stream's state back, where a stage cannot do that; `name` is it.
     ///
     /// Errors: `engine`, as such a stage would answer it (docs/protocol.md 6.7).
-    pub(crate) fn check_no_keep(&self, plan: &Plan) -> Result<(), ProtocolError> {
+    pub(crate) fn check_no_keep(
+        &self,
+        plan: &Plan,
+        name: impl FnOnce() -> String,
+    ) -> Result<(), ProtocolError> {
         let cuts_back = plan.entries().iter().find(|entry| {
             let stream = self.streams.stream(entry.id);
             entry.op == Op::Continue && stream.is_some_and(|it| entry.accepted < it.rows)
         });
         cuts_back.map_or(Ok(()), |entry| {
-            let text = format!("stream {} is cut back, which a stage cannot do", entry.id);
+            let text = format!(
+                "{}: its engine cannot cut a stream's state back, which this plan does to stream \
+                 {}; give that rank another --engine",
+                name(),
+                entry.id
+            );
             Err(Refusal::Engine.text(text))
         })
     }

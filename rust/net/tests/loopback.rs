@@ -258,7 +258,9 @@ fn a_plan_that_cuts_back_is_refused_where_a_stage_cannot_keep() {
         let open = plan(Op::Open, 0, 2, 0, Returns::All);
         go_round(lead, &open, &bytes(2, 0), &mut back);
         let cut = lead.send_plan(&plan(Op::Continue, 1, 1, 1, Returns::All));
-        assert_eq!(cut.unwrap_err().reason, "engine");
+        let refused = cut.unwrap_err();
+        assert_eq!(refused.reason, "engine");
+        assert!(refused.text.contains("rank 1 (host1 "), "{refused}");
         let whole = plan(Op::Continue, 2, 2, 2, Returns::All);
         go_round(lead, &whole, &bytes(2, 0), &mut back);
     });

@@ -138,6 +138,25 @@ fn a_gap_an_overlap_and_an_overrun_name_the_rank_on_every_rank() {
 }
 
 #[test]
+fn a_promise_of_batch_invariance_that_some_ranks_lack_is_named_on_every_rank() {
+    for those_that_promise in [[true, true, false], [false, true, false]] {
+        let change = |settings: &mut Settings| {
+            let rank = settings.description.rank as usize;
+            settings.description.batch_invariant = those_that_promise[rank];
+        };
+        let odd = if those_that_promise[0] { 2 } else { 1 };
+        for error in errors(join_each(3, change, |_| {})) {
+            assert_eq!(
+                (error.reason, error.rank),
+                ("batch_invariance", Some(odd)),
+                "{error}"
+            );
+            assert!(error.text.contains("--batch-invariant"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_second_process_of_a_rank_is_refused_and_the_first_is_not_disturbed() {
     let key = KeyFile::new(KEY);
     let lead = settings(0, 3, None, &key);

@@ -160,6 +160,7 @@ refusals! {
     136 NeverJoined "never_joined" "a rank never joined";
     137 ProgressBackwards "progress_backwards" "a progress counter went backwards";
     138 Local "local" "this side tried something illegal";
+    139 BatchInvariance "batch_invariance" "only some ranks promise batch invariance";
 }
 
 impl Refusal {

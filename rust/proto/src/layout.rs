@@ -49,6 +49,7 @@ impl Layout {
             check_layers,
             check_format,
             check_shapes,
+            check_batch_invariance,
         ] {
             for description in &ranks {
                 check(lead, description, world).map_err(|error| error.of_rank(description.rank))?;
@@ -214,6 +215,19 @@ fn check_shapes(lead: &Description, it: &Description, _: u32) -> Result<(), Prot
     )?;
     same(Refusal::Shapes, "context", lead.context, it.context)?;
     same(Refusal::Shapes, "buffers", lead.buffers, it.buffers)
+}
+
+fn check_batch_invariance(
+    lead: &Description,
+    it: &Description,
+    _: u32,
+) -> Result<(), ProtocolError> {
+    let refusal = Refusal::BatchInvariance;
+    match (lead.batch_invariant, it.batch_invariant) {
+        (true, false) => Err(refusal.error("rank 0 promises batch invariance, this rank does not")),
+        (false, true) => Err(refusal.error("this rank promises batch invariance, rank 0 does not")),
+        _ => Ok(()),
+    }
 }
 
 fn check_kv_rows(it: &Description) -> Result<(), ProtocolError> {

@@ -37,7 +37,7 @@ fn named<T: std::fmt::Debug>(verdict: Result<T, ProtocolError>) -> (Refusal, Opt
 
 #[test]
 fn every_rule_of_the_layout_names_its_rank() {
-    let cases: [(&str, Refusal, Change); 14] = [
+    let cases: [(&str, Refusal, Change); 15] = [
         ("world", Refusal::WorldDescription, |it| it.world = 4),
         ("version", Refusal::EngineVersion, |it| {
             it.engine_version = "2".into();
@@ -52,6 +52,9 @@ fn every_rule_of_the_layout_names_its_rank() {
         ("sampler", Refusal::Sampler, |it| it.sampler = Sampler::Last),
         ("chunk", Refusal::Shapes, |it| it.chunk_rows = 8),
         ("buffers", Refusal::Shapes, |it| it.buffers = 3),
+        ("invariance", Refusal::BatchInvariance, |it| {
+            it.batch_invariant = true;
+        }),
         ("gap", Refusal::RangeGap, |it| it.first += 1),
         ("overlap", Refusal::RangeOverlap, |it| it.first -= 1),
         ("kv", Refusal::CapacityKvRows, |it| it.kv_rows = 255),
@@ -104,6 +107,16 @@ fn backends_and_kv_dtypes_may_differ() {
     let mut all: Vec<Description> = (0..3).map(|rank| description(rank, 3)).collect();
     all[1].backend = "other".into();
     all[1].kv_dtype = stagelink_proto::describe::KvDtype::Q8;
+    Layout::agree(&all, 3).unwrap();
+}
+
+#[test]
+fn every_rank_may_promise_batch_invariance_and_some_may_lack_keep() {
+    let mut all: Vec<Description> = (0..3).map(|rank| description(rank, 3)).collect();
+    for it in &mut all {
+        it.batch_invariant = true;
+    }
+    all[1].keep = false;
     Layout::agree(&all, 3).unwrap();
 }
 

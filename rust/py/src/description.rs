@@ -24,7 +24,7 @@ impl Description {
     #[pyo3(signature = (*, rank, world, first, end, layers, width, planes, row_dtype, kv_dtype,
         chunk_rows, rows_max, streams_max, context, states, kv_rows, weight_bytes, engine_version,
         backend, device, host, buffers = 16, rounds_in_flight_max = 1, batch_invariant = false,
-        token_ids = false))]
+        keep = true, token_ids = false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments, one for each field"
@@ -54,6 +54,7 @@ impl Description {
         buffers: u16,
         rounds_in_flight_max: u16,
         batch_invariant: bool,
+        keep: bool,
         token_ids: bool,
     ) -> PyResult<Self> {
         let dtypes = RowDtype::from_name(row_dtype)
@@ -82,7 +83,7 @@ impl Description {
             ops: OPS_LEAST,
             blocks: BLOCKS_LEAST | if token_ids { BLOCK_TOKEN_IDS } else { 0 },
             batch_invariant,
-            keep: true,
+            keep,
             weight_bytes,
             process: 0,
             port: 1,

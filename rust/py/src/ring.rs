@@ -15,6 +15,7 @@ use stagelink_net::members::Member;
 use stagelink_net::ring::Ring as Inside;
 use stagelink_net::wait::{Interrupt, Strategy};
 use stagelink_proto::Refusal;
+use stagelink_proto::describe::KvDtype;
 use stagelink_proto::hello::Suite;
 use stagelink_proto::progress::Phase;
 use stagelink_proto::ready::Ready;
@@ -148,7 +149,7 @@ impl Ring {
     }
 
     /// Per rank: rank, first, end, host, address; on rank 0 also backend, device, process,
-    /// weight_bytes.
+    /// weight_bytes, kv_dtype, batch_invariant, keep.
     #[getter]
     fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let is_lead = self.inside.rank() == 0;
@@ -367,6 +368,9 @@ fn member_dict<'py>(
         shown.set_item("device", &member.device)?;
         shown.set_item("process", member.process)?;
         shown.set_item("weight_bytes", member.weight_bytes)?;
+        shown.set_item("kv_dtype", member.kv_dtype.map(KvDtype::name))?;
+        shown.set_item("batch_invariant", member.batch_invariant)?;
+        shown.set_item("keep", member.keep)?;
     }
     Ok(shown)
 }

@@ -154,6 +154,9 @@ def check_layout(stages: Sequence[dict[str, Any]]) -> None:
     _equal_to_lead(stages, ["sampler"], "sampler")
     shapes = ["chunk_rows", "rows_max", "streams_max", "context", "buffers"]
     _equal_to_lead(stages, shapes, "shapes")
+    # Bit 0 alone: bit 1 may differ.
+    promises = [{"rank": one["rank"], "promise": one["properties"] & 1} for one in stages]
+    _equal_to_lead(promises, ["promise"], "batch_invariance")
     ranked = sorted(stages, key=lambda stage: stage["rank"])
     check_ranges([(s["first"], s["end"]) for s in ranked], stages[0]["layers"])
     for floor, of, code in (

@@ -13,7 +13,7 @@ FINGERPRINT = Fingerprint(**{name: bytes([at]) * 32 for at, name in enumerate(FI
 TOLD = EngineDescription("torch-cpu", "a cpu", "float32", "float32", 4, 1, 8, 1, False, 0)
 
 
-def _id(*computes: tuple[str, str]) -> str:
+def _id(*computes: tuple[object, ...]) -> str:
     return placement_id(FINGERPRINT, computes)
 
 
@@ -25,6 +25,15 @@ def test_a_rank_with_another_library_gives_another_id() -> None:
 
 def test_the_same_engines_on_other_ranks_give_another_id() -> None:
     assert _id(("numpy", ""), ("mlx", "")) != _id(("mlx", ""), ("numpy", ""))
+
+
+def test_another_kv_dtype_or_batch_invariance_gives_another_id() -> None:
+    ids = {
+        _id(("numpy", "cpu", kv_dtype, invariant))
+        for kv_dtype in ("float32", "bfloat16")
+        for invariant in (False, True)
+    }
+    assert len(ids) == 4
 
 
 def test_another_fingerprint_gives_another_id() -> None:

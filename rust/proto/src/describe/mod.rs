@@ -79,7 +79,7 @@ pub struct Description {
     pub ops: u32,
     /// Bit k set: plan block k is implemented.
     pub blocks: u32,
-    /// A stream's bits do not depend on its neighbours or chunks.
+    /// A stream's bits do not depend on its neighbours or chunks, as was asked of this stage.
     pub batch_invariant: bool,
     /// Keep (rollback) is implemented.
     pub keep: bool,
