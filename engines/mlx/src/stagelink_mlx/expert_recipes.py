@@ -1,0 +1,259 @@
+"""Families with experts or latent attention that the checkpoint's own table has not, as data.
+
+It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
+in transformers 5.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.wide import refuse_field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["EXPERT_RECIPES"]
+
+# Words of the files for the one choice of experts that these families have.
+_CHOICE: Final = {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+_ONE_GROUP: Final = {"n_group": 1, "topk_group": 1}
+_KINDS: Final = (
+    "layer_types",
+    MappingProxyType({"full": "full_attention", "sliding": "sliding_attention"}),
+)
+_LATENT: Final = frozenset(("qk_head_dim", "rope_interleave"))
+# Fields that say which layers have no experts; experts.py reads them.
+_DENSE: Final = frozenset(("first_k_dense_replace", "mlp_layer_types"))
+_SHARE: Final = "partial_rotary_factor"
+_PARTS: Final = ("gate_proj", "up_proj", "down_proj")
+# Where mlx_lm's own files have stacked experts under the name of single ones.
+_STACKS: Final = tuple((f".experts.{one}.", f".switch_mlp.{one}.") for one in _PARTS)
+
+
+def _dots1(config: dict[str, Any], layers: int) -> None:
+    """Take the first layer that slides, where no kinds are said."""
+    first = config.pop("first_sliding_layer", None)
+    slides = config.get("sliding_window") is not None and isinstance(first, int)
+    if config.get("layer_types") is None and slides:
+        kinds = ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
+        config["layer_types"] = kinds
+
+
+def _minimax(config: dict[str, Any], layers: int) -> None:
+    """Take the values of a head that turn as a share; refuse layers of the older kind."""
+    kinds = config.pop("attn_type_list", [1] * layers)
+    if kinds != [1] * layers:
+        raise refuse_field("attn_type_list", f"1 for each of {layers} layers", kinds)
+    turned, width = config.pop("rotary_dim", None), config.get("head_dim")
+    if turned is not None and isinstance(width, int) and width:
+        config.setdefault(_SHARE, turned / width)
+
+
+def _afmoe(config: dict[str, Any], layers: int) -> None:
+    """Take the factor of embedded rows: the root of the width, where it is on."""
+    del layers
+    is_on = config.pop("mup_enabled")
+    config["embedding_factor"] = config["hidden_size"] ** 0.5 if is_on else 1.0
+
+
+EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
+    {
+        "glm4_moe": Recipe(
+            "glm4_moe",
+            fixed_fields(hidden_act="silu", **_CHOICE),
+            meant={
+                "attention_bias": False,
+                _SHARE: 0.5,
+                "use_qk_norm": False,
+                **_ONE_GROUP,
+                **_CHOICE,
+            },
+            layout="stacked",
+        ),
+        # The released file calls the scores by the method; transformers reads neither word.
+        "dots1": Recipe(
+            "dots1",
+            fixed_fields(
+                hidden_act="silu",
+                attention_bias=False,
+                mlp_bias=False,
+                scoring_func=("noaux_tc", "sigmoid"),
+                topk_method="noaux_tc",
+            ),
+            meant={
+                "attention_bias": False,
+                "first_sliding_layer": 62,
+                "mlp_bias": False,
+                "sliding_window": 4096,
+                "scoring_func": "sigmoid",
+                **_ONE_GROUP,
+            },
+            layout="stacked",
+            renames=_STACKS,
+            words={"max_window_layers": "first_sliding_layer"},
+            settle=_dots1,
+        ),
+        "solar_open": Recipe(
+            "solar_open",
+            fixed_fields(hidden_act="silu", first_k_dense_replace=0, use_qk_norm=False, **_CHOICE),
+            meant={
+                "attention_bias": False,
+                "first_k_dense_replace": 0,
+                "use_qk_norm": False,
+                **_ONE_GROUP,
+                **_CHOICE,
+            },
+            layout="stacked",
+        ),
+        "exaone_moe": Recipe(
+            "exaone_moe",
+            fixed_fields(hidden_act="silu", **_CHOICE),
+            meant={
+                "first_k_dense_replace": 1,
+                "norm_topk_prob": True,
+                "sliding_window": 4096,
+                **_ONE_GROUP,
+                **_CHOICE,
+            },
+            layout="stacked",
+            renames=((".mlp.e_score_", ".mlp.gate.e_score_"),),
+            kind_words=_KINDS,
+            slides_every=4,
+            made=_DENSE,
+        ),
+        "glm4_moe_lite": Recipe(
+            "glm4_moe_lite",
+            fixed_fields(hidden_act="silu", moe_layer_freq=1, **_CHOICE),
+            meant={
+                "attention_bias": False,
+                "attention_dropout": 0.0,
+                "first_k_dense_replace": 1,
+                "moe_layer_freq": 1,
+                "num_nextn_predict_layers": 1,
+                "rope_interleave": True,
+                **_ONE_GROUP,
+                **_CHOICE,
+            },
+            traditional=True,
+            array_mask=True,
+            dense=(".kv_b_proj.",),
+            layout="latent",
+            made=_DENSE | _LATENT,
+        ),
+        "youtu": Recipe(
+            "youtu_llm",
+            fixed_fields(hidden_act="silu", mlp_bias=False),
+            meant={
+                "attention_bias": False,
+                "mlp_bias": False,
+                "rope_interleave": True,
+                "tie_word_embeddings": True,
+            },
+            traditional=True,
+            made=_LATENT | {"embedding_initializer_range"},
+        ),
+        "minimax_m2": Recipe(
+            "minimax",
+            fixed_fields(
+                hidden_act="silu",
+                qk_norm_type="per_layer",
+                scoring_func="sigmoid",
+                shared_intermediate_size=0,
+                use_qk_norm=True,
+                use_routing_bias=True,
+            ),
+            model_type="minimax",
+            meant={"scoring_func": "sigmoid", "shared_intermediate_size": 0, "use_qk_norm": True},
+            dense=(".block_sparse_moe.gate.",),
+            layout="stacked",
+            renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
+            made=frozenset(("mtp_transformer_layers", "num_mtp_modules", "use_mtp")),
+            settle=_minimax,
+        ),
+        "afmoe": Recipe(
+            "afmoe",
+            fixed_fields(
+                hidden_act="silu",
+                attention_bias=False,
+                n_group=1,
+                num_expert_groups=1,
+                num_limited_groups=1,
+                route_norm=True,
+                score_func="sigmoid",
+                topk_group=1,
+            ),
+            meant={
+                "mup_enabled": False,
+                "num_dense_layers": 1,
+                "route_norm": True,
+                "route_scale": 1.0,
+                "score_func": "sigmoid",
+                "sliding_window": 1024,
+                **_ONE_GROUP,
+            },
+            embedding_scale="embedding_factor",
+            dense=(".router.gate.",),
+            layout="stacked",
+            renames=(
+                *_STACKS,
+                (".router.gate.", ".gate."),
+                (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+            ),
+            slides_every=4,
+            words={"global_attn_every_n_layers": "sliding_window_pattern"},
+            made=frozenset(("embedding_factor", "load_balance_coeff", "use_grouped_mm")),
+            settle=_afmoe,
+        ),
+        "ernie4_5_moe": Recipe(
+            "ernie4_5_moe",
+            fixed_fields(
+                hidden_act="silu",
+                compression_ratio=(1, 1.0),
+                moe_gate="topk",
+                moe_gate_act="softmax",
+                use_bias=False,
+            ),
+            meant={
+                "moe_capacity": [],
+                "moe_gate_act": "softmax",
+                "moe_layer_end_index": -1,
+                "moe_layer_interval": 1,
+                "moe_layer_start_index": 1,
+                "moe_norm_min": 1e-12,
+                "moe_num_shared_experts": 2,
+                "moe_use_aux_free": True,
+                "tie_word_embeddings": True,
+                "use_bias": False,
+            },
+            traditional=True,
+            dense=(".mlp.gate.",),
+            layout="flat_correction",
+            renames=((".mlp.moe_statics.", ".mlp.gate."),),
+            made=frozenset(("moe_norm_min",)),
+            drafter=(".mtp_",),
+        ),
+        # Two experts, whatever a file says: the second is chosen after the first is masked out.
+        "phimoe": Recipe(
+            "phimoe",
+            fixed_fields(
+                hidden_act="silu",
+                attention_bias=True,
+                lm_head_bias=True,
+                num_experts_per_tok=2,
+                tie_word_embeddings=False,
+            ),
+            meant={
+                "attention_bias": False,
+                "lm_head_bias": False,
+                "router_jitter_noise": 0.01,
+                "tie_word_embeddings": False,
+            },
+            layout="stacked",
+            slides_alike=True,
+            made=frozenset(("input_jitter_noise",)),
+        ),
+    }
+)

@@ -1,0 +1,224 @@
+"""What families with experts or latent attention need of mlx_lm beside their recipe.
+
+It computes nothing: arguments in mlx_lm's words out of a config in transformers', and which parts
+of mlx_lm's layers are replaced by those of ``routers.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from stagelink.engine import ConfigError
+from stagelink_mlx.routers import RoutedBlock, Router, Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mlx import nn
+
+    from stagelink.engine import Family
+
+    Config = Mapping[str, Any]
+
+__all__ = ["correct_experts", "expert_arguments"]
+
+_LATENT_EPSILON: Final = 1e-6
+_KINDS: Final = {"sliding": "sliding_attention"}
+
+
+def expert_arguments(family: Family) -> dict[str, Any]:
+    """Return arguments of mlx_lm's layers that the config says in other words, or nowhere.
+
+    Raises:
+        ConfigError: ``config_field`` for what no argument says.
+    """
+    make = _ARGUMENTS.get(family.model_type)
+    return {} if make is None else make(family)
+
+
+def correct_experts(layer: nn.Module, family: Family, n: int) -> None:
+    """Correct layer ``n`` in place."""
+    correct = _CORRECTIONS.get(family.model_type)
+    if correct is not None:
+        correct(layer, family, n)
+
+
+def _kinds(family: Family) -> list[str]:
+    return [_KINDS.get(kind, "full_attention") for kind in family.layer_kinds]
+
+
+def _dense_first(family: Family) -> int:
+    """Return how many first layers have no experts, where a list says it of each.
+
+    Raises:
+        ConfigError: ``config_field`` where layers without experts come later, too.
+    """
+    said = family.config.get("mlp_layer_types")
+    if said is None:
+        return int(family.config["first_k_dense_replace"])
+    dense = said.index("sparse") if "sparse" in said else len(said)
+    if said != ["dense"] * dense + ["sparse"] * (family.layers - dense):
+        wanted = "dense layers before sparse ones, as many as layers"
+        raise _refuse("mlp_layer_types", wanted, said)
+    return dense
+
+
+def _exaone_moe(family: Family) -> dict[str, Any]:
+    dense = _dense_first(family)
+    sparse = [n >= dense for n in range(family.layers)]
+    if family.config.get("is_moe_layer", sparse) != sparse:
+        # transformers reads the other two fields alone.
+        wanted = f"{dense} dense layers before sparse ones, as the other fields say"
+        raise _refuse("is_moe_layer", wanted, family.config["is_moe_layer"])
+    return {
+        "is_moe_layer": sparse,
+        "layer_types": _kinds(family),
+        "sliding_window": family.config.get("sliding_window"),
+    }
+
+
+def _glm4_moe_lite(family: Family) -> dict[str, Any]:
+    return {"first_k_dense_replace": _dense_first(family), "quantization": None}
+
+
+def _minimax_m2(family: Family) -> dict[str, Any]:
+    share = family.config["rope_parameters"]["partial_rotary_factor"]
+    return {"rotary_dim": int(family.config["head_dim"] * share)}
+
+
+def _afmoe(family: Family) -> dict[str, Any]:
+    # mlx_lm looks for a full layer, to make masks that the engine makes: one more is one.
+    return {
+        "layer_types": [*_kinds(family), "full_attention"],
+        "mup_enabled": False,
+        "sliding_window": family.config.get("sliding_window"),
+    }
+
+
+def _ernie4_5_moe(family: Family) -> dict[str, Any]:
+    last = family.config["moe_layer_end_index"]
+    return {"moe_layer_end_index": family.layers - 1 if last == -1 else last}
+
+
+def _grouped(config: Config, experts: str = "n_routed_experts") -> Routing:
+    """Return the routing of DeepSeek-V3 and those after it."""
+    return Routing(
+        config[experts],
+        config["num_experts_per_tok"],
+        config["n_group"],
+        config["topk_group"],
+        config["norm_topk_prob"],
+        config["routed_scaling_factor"],
+    )
+
+
+def _correct_gate(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "gate" in layer.mlp:
+        layer.mlp.gate = Router(_grouped(family.config), family.width)
+
+
+def _correct_dots1(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "gate" in layer.mlp:
+        gate, old = Router(_grouped(family.config), family.width), layer.mlp
+        layer.mlp = RoutedBlock(gate, old.experts, old.shared_experts)
+
+
+def _correct_exaone_moe(layer: Any, family: Family, n: int) -> None:
+    if "gate" in layer.mlp:
+        layer.mlp.gate = Router(_grouped(family.config, "num_experts"), family.width)
+    # A window that is said leaves the layers that do not slide without positions.
+    slides = family.layer_kinds[n] == "sliding"
+    layer.self_attn.use_rope = slides or family.config.get("sliding_window") is None
+
+
+def _correct_afmoe(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "experts" in layer.mlp:
+        config, old = family.config, layer.mlp
+        used, scale = config["num_experts_per_tok"], config["route_scale"]
+        routing = Routing(config["num_experts"], used, scale=scale)
+        shared = old.get("shared_experts")
+        layer.mlp = RoutedBlock(Router(routing, family.width), old.experts, shared)
+
+
+def _correct_ernie4_5_moe(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "switch_mlp" in layer.mlp:
+        config, old = family.config, layer.mlp
+        routing = Routing(
+            config["moe_num_experts"],
+            config["moe_k"],
+            has_softmax=True,
+            floor=config["moe_norm_min"],
+            addend=0.0,
+        )
+        shared = old.get("shared_experts")
+        layer.mlp = RoutedBlock(Router(routing, family.width), old.switch_mlp, shared)
+
+
+def _correct_minimax_m2(layer: Any, family: Family, n: int) -> None:
+    del n
+    config = family.config
+    routing = Routing(config["num_local_experts"], config["num_experts_per_tok"], addend=0.0)
+    gate, old = Router(routing, family.width), layer.block_sparse_moe
+    layer.block_sparse_moe = RoutedBlock(gate, old.switch_mlp, None)
+
+
+def _correct_glm4_moe_lite(layer: Any, family: Family, n: int) -> None:
+    _correct_gate(layer, family, n)
+    _correct_latent_norms(layer)
+
+
+def _correct_latent_norms(layer: Any) -> None:
+    """Give the norms of latents transformers' epsilon, which is none of the config's."""
+    for name in ("q_a_layernorm", "kv_a_layernorm"):
+        if name in layer.self_attn:
+            layer.self_attn[name].eps = _LATENT_EPSILON
+
+
+def _correct_youtu(layer: Any, family: Family, n: int) -> None:
+    """Scale the softmax as YaRN has it (arXiv 2309.00071, 3.4), which mlx_lm leaves out."""
+    del n
+    _correct_latent_norms(layer)
+    rope = family.config["rope_parameters"]
+    factor, whole = rope.get("factor") or 1.0, rope.get("mscale_all_dim") or 0.0
+    if rope["rope_type"] != "default" and factor > 1.0:
+        layer.self_attn.scale *= (0.1 * whole * math.log(factor) + 1.0) ** 2
+
+
+_ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingProxyType(
+    {
+        "afmoe": _afmoe,
+        "ernie4_5_moe": _ernie4_5_moe,
+        "exaone_moe": _exaone_moe,
+        "glm4_moe": lambda _: {"rope_scaling": None},
+        "glm4_moe_lite": _glm4_moe_lite,
+        "minimax_m2": _minimax_m2,
+    }
+)
+_CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingProxyType(
+    {
+        "afmoe": _correct_afmoe,
+        "deepseek_v3": _correct_gate,
+        "dots1": _correct_dots1,
+        "exaone_moe": _correct_exaone_moe,
+        "ernie4_5_moe": _correct_ernie4_5_moe,
+        "glm4_moe": _correct_gate,
+        "glm4_moe_lite": _correct_glm4_moe_lite,
+        "minimax_m2": _correct_minimax_m2,
+        "solar_open": _correct_gate,
+        "youtu": _correct_youtu,
+    }
+)
+
+
+def _refuse(key: str, expected: str, got: object) -> ConfigError:
+    return ConfigError(
+        f"mlx engine: config field {key}: expected {expected}, got {str(got)[:60]!r}; install "
+        "stagelink[transformers] and use --engine transformers",
+        reason="config_field",
+    )

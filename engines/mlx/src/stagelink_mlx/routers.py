@@ -1,0 +1,118 @@
+"""How expert families choose experts and share their work, as transformers computes it.
+
+It knows no family's fields (``experts.py`` does), and no expert: those are mlx_lm's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["RoutedBlock", "Router", "Routing"]
+
+# A group of experts is worth the sum of so many of its best.
+_GROUP_SCORES = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Routing:
+    """The numbers of a choice of experts.
+
+    Attributes:
+        experts: How many there are.
+        used: How many a row uses.
+        groups: How many groups they come in.
+        groups_used: How many groups a row's experts may come from.
+        is_normed: Whether the shares of a row's experts are made to sum to 1.
+        scale: What the shares are multiplied by.
+        has_softmax: Whether a score is a softmax over all experts; else a sigmoid of its own.
+        floor: The least sum that shares are divided by.
+        addend: What is added to that sum.
+    """
+
+    experts: int
+    used: int
+    groups: int = 1
+    groups_used: int = 1
+    is_normed: bool = True
+    scale: float = 1.0
+    has_softmax: bool = False
+    floor: float = 0.0
+    addend: float = 1e-20
+
+
+class Router(nn.Module):
+    """A choice of experts by scores and a correction of each (arXiv 2412.19437, 2.1.2).
+
+    mlx_lm's give experts outside the chosen groups the score 0, which is more than an expert with
+    a low correction has inside them, and some leave the correction or the norm of a single share
+    out. Scores are float32, whatever the rows are.
+    """
+
+    def __init__(self, routing: Routing, width: int) -> None:
+        """Take the numbers; the weights are zeros until they are loaded.
+
+        Args:
+            routing: The numbers.
+            width: Of a row.
+        """
+        super().__init__()
+        self._routing = routing
+        self.weight = mx.zeros((routing.experts, width))
+        self.e_score_correction_bias = mx.zeros((routing.experts,))
+
+    def __call__(self, rows: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the chosen experts ``[..., used]`` and their shares, float32."""
+        routing = self._routing
+        raw = rows.astype(mx.float32) @ self.weight.astype(mx.float32).T
+        scores = mx.softmax(raw, axis=-1) if routing.has_softmax else mx.sigmoid(raw)
+        worth = self._inside(scores + self.e_score_correction_bias)
+        chosen = mx.argpartition(-worth, kth=routing.used - 1, axis=-1)[..., : routing.used]
+        shares = mx.take_along_axis(scores, chosen, axis=-1)
+        if routing.is_normed:
+            total = shares.sum(axis=-1, keepdims=True) + routing.addend
+            shares = shares / (mx.maximum(total, routing.floor) if routing.floor else total)
+        return chosen, shares * routing.scale
+
+    def _inside(self, worth: mx.array) -> mx.array:
+        """Return ``worth`` with nothing left of experts whose group is not among the best."""
+        groups = self._routing.groups
+        lost = groups - self._routing.groups_used
+        if lost == 0:
+            return worth
+        grouped = mx.unflatten(worth, axis=-1, shape=(groups, -1))
+        best = mx.topk(grouped, _GROUP_SCORES, axis=-1).sum(axis=-1, keepdims=True)
+        out = mx.argpartition(best, kth=lost - 1, axis=-2)[..., :lost, :]
+        return mx.put_along_axis(grouped, out, mx.array(-mx.inf), axis=-2).flatten(-2, -1)
+
+
+class RoutedBlock(nn.Module):
+    """A block of experts: those that a row chooses, and those that all rows share."""
+
+    def __init__(
+        self, gate: nn.Module, experts: nn.Module, shared: Callable[[mx.array], Any] | None
+    ) -> None:
+        """Take the parts, most of them from mlx_lm's block.
+
+        Args:
+            gate: Returns experts and shares of rows.
+            experts: mlx_lm's ``SwitchGLU``.
+            shared: What all rows use, where there is one.
+        """
+        super().__init__()
+        self.gate, self.switch_mlp = gate, experts
+        if shared is not None:
+            self.shared_experts = shared
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        """Return ``[..., width]`` of rows ``[..., width]``."""
+        chosen, shares = self.gate(rows)
+        parts = self.switch_mlp(rows, chosen)
+        out: mx.array = (parts * shares[..., None]).sum(axis=-2).astype(parts.dtype)
+        return out + self.shared_experts(rows) if "shared_experts" in self else out

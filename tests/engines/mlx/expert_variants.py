@@ -1,0 +1,272 @@
+"""Tiny families with experts or latent attention outside the table, and variants of their configs.
+
+It makes no checkpoint and compares nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.engines.torch.variants import Variant
+
+__all__ = ["EXPERTS", "EXPERT_REFUSED", "EXPERT_VARIANTS"]
+
+_WINDOW: Final = 16
+_PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
+_FOURTH_FULL: Final = (["sliding_attention"] * 3 + ["full_attention"]) * 2
+_ROUTED: Final = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "routed_scaling_factor": 1.5,
+    "norm_topk_prob": True,
+    "n_group": 4,
+    "topk_group": 2,
+}
+
+_LATENT: Final = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+}
+
+
+def _family(name: str, **fields: object) -> tuple[str, dict[str, Any]]:
+    return name, {"rope_parameters": dict(_PLAIN), **fields}
+
+
+# As `stagelink_conformance.families.FAMILIES` has them.
+EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "glm4_moe": _family("glm4_moe", **_ROUTED, head_dim=24, first_k_dense_replace=2),
+    "dots1": _family("dots1", **_ROUTED, head_dim=24, first_k_dense_replace=2),
+    "solar_open": _family("solar_open", **_ROUTED, head_dim=24),
+    "exaone_moe": _family(
+        "exaone_moe",
+        num_experts=8,
+        num_experts_per_tok=3,
+        num_shared_experts=1,
+        moe_intermediate_size=32,
+        routed_scaling_factor=1.5,
+        n_group=4,
+        topk_group=2,
+        head_dim=24,
+        first_k_dense_replace=2,
+        sliding_window=_WINDOW,
+        layer_types=_FOURTH_FULL,
+    ),
+    "glm4_moe_lite": _family("glm4_moe_lite", **_ROUTED, **_LATENT, q_lora_rank=40),
+    "youtu": _family("youtu", **_LATENT, q_lora_rank=40),
+    "minimax_m2": (
+        "minimax_m2",
+        {
+            "rope_parameters": {**_PLAIN, "partial_rotary_factor": 0.5},
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 48,
+            "head_dim": 24,
+        },
+    ),
+    "afmoe": _family(
+        "afmoe",
+        num_experts=8,
+        num_experts_per_tok=3,
+        num_shared_experts=1,
+        moe_intermediate_size=32,
+        route_scale=1.5,
+        num_dense_layers=2,
+        head_dim=24,
+        mup_enabled=True,
+        sliding_window=_WINDOW,
+    ),
+    "ernie4_5_moe": _family(
+        "ernie4_5_moe",
+        moe_num_experts=8,
+        moe_k=3,
+        moe_num_shared_experts=1,
+        moe_intermediate_size=32,
+        moe_layer_start_index=2,
+        tie_word_embeddings=False,
+    ),
+    "phimoe": _family(
+        "phimoe",
+        num_local_experts=8,
+        attention_bias=True,
+        lm_head_bias=True,
+        intermediate_size=48,
+        router_jitter_noise=0.05,
+    ),
+}
+
+
+_NEVER_TIED: Final = ("phimoe",)
+# A row's heads are an even share of it in mlx_lm's layers.
+_EVEN_HEADS: Final = ("ernie4_5_moe", "phimoe")
+_LATENT_NAMES: Final = ("glm4_moe_lite", "youtu")
+_USED: Final = {"ernie4_5_moe": "moe_k"}
+_GROUPED: Final = ("glm4_moe", "dots1", "solar_open", "exaone_moe", "glm4_moe_lite")
+_SCALED: Final = {
+    "linear": {"rope_type": "linear", "factor": 2.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+}
+
+
+def _shared() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for name, (_, fields) in EXPERTS.items():
+        found[f"{name}-as_it_is"] = Variant(name)
+        kinds = {"layer_types": fields["layer_types"][-2:]} if "layer_types" in fields else {}
+        sparse = _DENSE_FEWER.get(name, {})
+        few = {"num_hidden_layers": 2, "vocab_size": 259, **kinds, **sparse}
+        found[f"{name}-two_layers"] = Variant(name, few)
+        if name not in _LATENT_NAMES:
+            found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
+        for kind, scaled in _SCALED.items() if name != "phimoe" else ():
+            rope = {**fields["rope_parameters"], "rope_theta": 10000.0, **scaled}
+            found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope})
+        rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+        found[f"{name}-dynamic"] = Variant(
+            name, {}, {"rope_parameters": rope}, "rope_scaling", "dynamic"
+        )
+        act = {"hidden_act": "relu"}
+        found[f"{name}-activation"] = Variant(name, {}, act, "config_field", "hidden_act")
+        odd = {"rows_twisted": 3}
+        found[f"{name}-unknown"] = Variant(name, {}, odd, "config_field", "rows_twisted")
+        for tied in (True, False) if name not in _NEVER_TIED else ():
+            word = "tied" if tied else "untied"
+            found[f"{name}-{word}"] = Variant(name, {"tie_word_embeddings": tied})
+        for used in (1, 4) if name not in ("phimoe", "youtu") else ():
+            key = _USED.get(name, "num_experts_per_tok")
+            found[f"{name}-uses_{used}"] = Variant(name, {key: used})
+    return found
+
+
+# Two layers, one of them with experts.
+_DENSE_FEWER: Final[dict[str, dict[str, Any]]] = {
+    "glm4_moe": {"first_k_dense_replace": 1},
+    "dots1": {"first_k_dense_replace": 1},
+    "exaone_moe": {"first_k_dense_replace": 1},
+    "afmoe": {"num_dense_layers": 1},
+    "ernie4_5_moe": {"moe_layer_start_index": 1},
+}
+
+
+def _own() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for name in _GROUPED:
+        for groups, used in ((1, 1), (4, 4), (2, 1)):
+            changed = {"n_group": groups, "topk_group": used}
+            found[f"{name}-groups_{groups}_{used}"] = Variant(name, changed)
+        found[f"{name}-shares_not_normed"] = Variant(name, {"norm_topk_prob": False})
+        greedy = {"topk_method": "greedy"}
+        found[f"{name}-greedy"] = Variant(name, {}, greedy, "config_field", "topk_method")
+        softmax = {"scoring_func": "softmax"}
+        found[f"{name}-softmax"] = Variant(name, {}, softmax, "config_field", "scoring_func")
+    for name in ("glm4_moe", "solar_open", "glm4_moe_lite", "youtu"):
+        found[f"{name}-attention_bias"] = Variant(name, {"attention_bias": True})
+    for name in ("dots1", "afmoe"):
+        biased = {"attention_bias": True}
+        found[f"{name}-attention_bias"] = Variant(
+            name, biased, {}, "config_field", "attention_bias"
+        )
+    for name in ("glm4_moe", "solar_open", "minimax_m2"):
+        for share in (0.25, 1.0):
+            rope = {**_PLAIN, "partial_rotary_factor": share}
+            changed = {"rope_parameters": rope, "head_dim": 32}
+            found[f"{name}-share_{share}"] = Variant(name, changed)
+    for name in ("exaone_moe", "afmoe", "dots1"):
+        order = ["full_attention"] * 2 + ["sliding_attention"] * 5 + ["full_attention"]
+        window = {"sliding_window": _WINDOW}
+        found[f"{name}-order"] = Variant(name, {"layer_types": order, **window})
+        for kind in ("full", "sliding"):
+            alike = {"layer_types": [f"{kind}_attention"] * 8, **window}
+            found[f"{name}-all_{kind}"] = Variant(name, alike)
+    for name in ("glm4_moe", "dots1", "exaone_moe"):
+        for dense in (0, 8):
+            found[f"{name}-dense_{dense}"] = Variant(name, {"first_k_dense_replace": dense})
+    for name in ("glm4_moe_lite", "exaone_moe"):
+        order = ["sparse", "dense"] * 4
+        found[f"{name}-dense_between"] = Variant(
+            name, {"mlp_layer_types": order}, {}, "config_field", "mlp_layer_types"
+        )
+        order = ["dense"] * 3 + ["sparse"] * 5
+        found[f"{name}-dense_3"] = Variant(name, {"mlp_layer_types": order})
+    for name in _LATENT_NAMES:
+        found[f"{name}-whole_queries"] = Variant(name, {"q_lora_rank": None})
+        found[f"{name}-halves_turn"] = Variant(name, {"rope_interleave": False})
+        rope = {**_PLAIN, **_SCALED["yarn"], "mscale": 1.0, "mscale_all_dim": 1.0}
+        found[f"{name}-yarn_scale"] = Variant(name, {"rope_parameters": rope})
+    return found
+
+
+def _rest() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    found["glm4_moe-use_qk_norm"] = Variant("glm4_moe", {"use_qk_norm": True})
+    found["exaone_moe-no_window"] = Variant(
+        "exaone_moe", {"sliding_window": None, "layer_types": ["full_attention"] * 8}
+    )
+    slides = {"layer_types": None, "max_window_layers": 3, "sliding_window": _WINDOW}
+    found["dots1-slides_behind"] = Variant("dots1", slides, {"layer_types": None})
+    old = {"rope_parameters": None, "rope_theta": 30000.0, "rotary_dim": 12}
+    words = {
+        "attn_type_list": [1] * 8,
+        "use_routing_bias": True,
+        "use_mtp": True,
+        "num_mtp_modules": 3,
+        "mtp_transformer_layers": 1,
+        "qk_norm_type": "per_layer",
+        "shared_intermediate_size": 0,
+    }
+    found["minimax_m2-released"] = Variant("minimax_m2", {}, old | words)
+    linear = {"attn_type_list": [0] * 8}
+    found["minimax_m2-linear"] = Variant("minimax_m2", {}, linear, "config_field", "attn_type")
+    shared = {"shared_intermediate_size": 64}
+    found["minimax_m2-shared"] = Variant("minimax_m2", {}, shared, "config_field", "shared_inter")
+    found["afmoe-not_scaled"] = Variant("afmoe", {"mup_enabled": False})
+    found["afmoe-every_2"] = Variant("afmoe", {"global_attn_every_n_layers": 2})
+    every = {"global_attn_every_n_layers": 2}
+    found["afmoe-every_2_unsaid"] = Variant("afmoe", every, {"layer_types": None})
+    words = {
+        "load_balance_coeff": 0.001,
+        "num_expert_groups": 1,
+        "num_limited_groups": 1,
+        "route_norm": True,
+        "score_func": "sigmoid",
+    }
+    found["afmoe-released"] = Variant("afmoe", {}, words)
+    for key, value in (("route_norm", False), ("score_func", "softmax"), ("n_group", 2)):
+        found[f"afmoe-{key}"] = Variant("afmoe", {}, {key: value}, "config_field", key)
+    words = {"moe_capacity": [64] * 3, "moe_gate": "topk", "moe_use_aux_free": True}
+    found["ernie4_5_moe-released"] = Variant("ernie4_5_moe", {}, words)
+    for key, value in (
+        ("moe_layer_interval", 2),
+        ("moe_layer_end_index", 5),
+        ("moe_num_shared_experts", 0),
+    ):
+        found[f"ernie4_5_moe-{key}"] = Variant("ernie4_5_moe", {key: value})
+    found["ernie4_5_moe-norm_min"] = Variant("ernie4_5_moe", {"moe_norm_min": 0.9})
+    for key, value in (("use_bias", True), ("moe_gate_act", "sigmoid")):
+        found[f"ernie4_5_moe-{key}"] = Variant(
+            "ernie4_5_moe", {}, {key: value}, "config_field", key
+        )
+    found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
+    found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})
+    for key in ("attention_bias", "lm_head_bias"):
+        found[f"phimoe-no_{key}"] = Variant("phimoe", {key: False}, {}, "config_field", key)
+    three = {"num_experts_per_tok": 3}
+    found["phimoe-uses_3"] = Variant("phimoe", {}, three, "config_field", "num_experts_per_tok")
+    return found
+
+
+_ALL: Final = _shared() | _own() | _rest()
+EXPERT_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+EXPERT_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -1,0 +1,57 @@
+"""Families with experts or latent attention outside the table, on MLX: transformers' rows.
+
+Families without them have tests of their own (test_wide.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+pytest.importorskip("torch", reason="transformers needs it")
+pytest.importorskip("transformers", reason="what the engine is held against")
+
+from tests.engines.held import hold_variant, refuse_variant
+from tests.engines.mlx.expert_variants import EXPERT_REFUSED, EXPERT_VARIANTS, EXPERTS
+from tests.engines.mlx.rig import make_engine, make_stage
+
+from stagelink_conformance.families import FAMILIES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOLERANCE = 1e-4
+_FAST = [name for name in EXPERT_VARIANTS if name.endswith("-two_layers")]
+_SLOW = [name for name in EXPERT_VARIANTS if name not in _FAST]
+
+
+@pytest.fixture(autouse=True)
+def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny families be made as the others are."""
+    for name, recipe in EXPERTS.items():
+        monkeypatch.setitem(FAMILIES, name, recipe)
+
+
+@pytest.mark.parametrize("name", _FAST)
+def test_a_family_with_experts_has_the_rows_of_transformers_however_it_is_cut(
+    tmp_path: Path, name: str
+) -> None:
+    hold_variant(tmp_path, EXPERT_VARIANTS[name], make_stage, _TOLERANCE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", _SLOW)
+def test_any_variant_of_a_family_with_experts_has_the_rows_of_transformers(
+    tmp_path: Path, name: str
+) -> None:
+    hold_variant(tmp_path, EXPERT_VARIANTS[name], make_stage, _TOLERANCE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXPERT_REFUSED)
+def test_what_the_layers_of_experts_do_not_have_is_refused_by_its_field(
+    tmp_path: Path, name: str
+) -> None:
+    refuse_variant(tmp_path, EXPERT_REFUSED[name], make_engine)
