@@ -84,6 +84,10 @@ class Shifted:
         values -= np.float32(1.0)
         return values
 
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Return what ``floats`` does."""
+        return self.floats(reader)
+
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Return what ``floats`` does: the stored bits are not the tensor's."""
         return self.floats(reader)

@@ -15,7 +15,7 @@ from stagelink.checkpoint.memory import aligned_empty
 from stagelink.checkpoint.opened import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from stagelink.checkpoint.safetensors_file import Form, SafetensorsReader
 
@@ -46,16 +46,23 @@ class LatentHeads:
 
     def floats(self, reader: SafetensorsReader) -> np.ndarray:
         """Return float32."""
-        out = aligned_empty(self.info.shape, np.float32)
-        heads, latent, plain = self.keys.info.shape
-        by_head = out.reshape(heads, -1, latent)
-        by_head[:, :plain] = self.keys.floats(reader).swapaxes(1, 2)
-        by_head[:, plain:] = self.values.floats(reader)
-        return out if self.rows is None else out[slice(*self.rows)].copy()
+        return self._joined(lambda part: part.floats(reader))
+
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Return float32, the values of affine parts rounded as `Affine.rounded_floats` does."""
+        return self._joined(lambda part: part.rounded_floats(reader))
 
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Return what ``floats`` does: the two parts have no bits in common."""
         return self.floats(reader)
+
+    def _joined(self, read: Callable[[Form], np.ndarray]) -> np.ndarray:
+        out = aligned_empty(self.info.shape, np.float32)
+        heads, latent, plain = self.keys.info.shape
+        by_head = out.reshape(heads, -1, latent)
+        by_head[:, :plain] = read(self.keys).swapaxes(1, 2)
+        by_head[:, plain:] = read(self.values)
+        return out if self.rows is None else out[slice(*self.rows)].copy()
 
 
 def joined_heads(forms: Mapping[str, Form]) -> dict[str, Form]:

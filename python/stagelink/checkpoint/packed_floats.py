@@ -65,6 +65,10 @@ class BlockFp8:
                 out[begin:last] *= columns[n - first]
         return out
 
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Return what ``floats`` does."""
+        return self.floats(reader)
+
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Return the FP8 values, uint8."""
         return reader.bits(self.weight)
@@ -111,6 +115,10 @@ class Mxfp4:
                 scaled = np.ldexp(values, shift).reshape(self.info.shape[2], self.info.shape[1])
             out[n] = scaled.T
         return out
+
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Return what ``floats`` does."""
+        return self.floats(reader)
 
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Return the packed values, uint8."""

@@ -77,6 +77,10 @@ class Placed:
         """Read it as float32."""
         return reader.floats(self)
 
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read it as float32, which rounds nothing."""
+        return reader.floats(self)
+
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Read its own bits."""
         return reader.bits(self)
@@ -121,6 +125,10 @@ class Form(Protocol):
         """Read it as float32."""
         ...
 
+    def rounded_floats(self, reader: SafetensorsReader) -> np.ndarray:
+        """Read it as float32, affine values rounded: see `Affine.rounded_floats`."""
+        ...
+
     def bits_of(self, reader: SafetensorsReader) -> np.ndarray:
         """Read its own bits."""
         ...
@@ -144,8 +152,7 @@ class SafetensorsReader:
 
     def read_rounded(self, name: str, rows: tuple[int, int] | None = None) -> np.ndarray:
         """Return what ``read`` does, affine matrices rounded: see `Affine.rounded_floats`."""
-        one = self._forms[name].part(rows)
-        return one.rounded_floats(self) if isinstance(one, Affine) else one.floats(self)
+        return self._forms[name].part(rows).rounded_floats(self)
 
     def read_parts(self, name: str) -> dict[str, np.ndarray]:
         """Return the stored parts of an affine matrix: see ``Checkpoint.read_parts``."""

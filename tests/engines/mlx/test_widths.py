@@ -176,10 +176,14 @@ def test_a_latent_that_mlx_stores_in_two_parts_has_the_same_logits_on_mlx_and_to
     assert some.tobytes() == checkpoint.read(name)[40:99].tobytes()
 
 
+@pytest.mark.parametrize("family", ["llama", "deepseek_v3"])
 def test_torch_in_bfloat16_multiplies_by_what_mlx_dequantizes_a_folder_to(
-    make: Makes, tmp_path: Path
+    make: Makes, tmp_path: Path, family: str
 ) -> None:
-    folder = make("llama", 4, 64, _odd, tie_word_embeddings=False)
+    if family == "llama":
+        folder = make("llama", 4, 64, _odd, tie_word_embeddings=False)
+    else:
+        folder = make("deepseek_v3", 4, 32, moe_intermediate_size=64, **_LATENT)
     _dequantize(folder, tmp_path)
     logits = []
     for one in (folder, tmp_path):
