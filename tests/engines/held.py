@@ -14,7 +14,7 @@ import torch
 from tests.engines.rig import chain, logits_of
 
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError
+from stagelink.engine import ConfigError, read_family
 from stagelink_conformance.families import make_family
 from stagelink_conformance.scripts import in_chunks
 from stagelink_conformance.whole import load_whole
@@ -53,8 +53,8 @@ def hold_folder(
     folder: Path, seed: int, stage: Callable[[Path, int, int], Any], tolerance: float
 ) -> None:
     """Hold the rows of a checkpoint, split and whole, against transformers'; see above."""
-    config = json.loads((folder / "config.json").read_text())
-    layers = config["num_hidden_layers"]
+    checkpoint = open_checkpoint(folder)
+    layers = read_family(checkpoint.config, tensors=checkpoint.tensors).layers
     ids = [int(one) for one in np.random.default_rng(seed).integers(0, 250, _ROWS)]
     expected = _expected(folder, ids)
     whole = _rows(folder, ids, (), layers, stage)

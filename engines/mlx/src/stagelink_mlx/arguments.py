@@ -129,6 +129,13 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
     if family.model_type == "exaone4":
         # Masks and turning are the engine's; without a pattern all layers are built alike.
         found |= {"sliding_window": None, "sliding_window_pattern": None, "rope_scaling": None}
+    if family.model_type == "ministral3":
+        # It turns by the engine's RoPE and is told the rest by dense.py.
+        found["rope_parameters"] = {
+            "rope_theta": rope["rope_theta"],
+            "llama_4_scaling_beta": family.config["llama_4_scaling_beta"],
+            "original_max_position_embeddings": rope["original_max_position_embeddings"],
+        }
     if family.model_type == "olmo3":
         found |= {
             "layer_types": ["sliding_attention", "full_attention"] * family.layers,

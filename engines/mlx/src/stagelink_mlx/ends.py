@@ -45,8 +45,10 @@ class Ends(nn.Module):
         """
         super().__init__()
         body, self._at = body_of(model, recipe), (recipe.body, recipe.embedding, recipe.norm)
-        names = (recipe.embedding, recipe.norm, *([recipe.positions] if recipe.positions else []))
-        self[recipe.body] = {name: body[name] for name in names}
+        held = [name for name in (recipe.embedding, recipe.norm, recipe.positions) if name]
+        final = None if recipe.final is None else {recipe.norm: recipe.final(family.config)}
+        self[recipe.body] = {name: body[name] for name in held if name in body} | (final or {})
+        self._is_normed = recipe.is_embedding_normed
         self._positions = recipe.positions
         self._head = "" if family.tied else recipe.head
         if self._head:
@@ -62,11 +64,13 @@ class Ends(nn.Module):
 
     def embed(self, ids: mx.array, first: int) -> mx.array:
         """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
-        body, embedding, _ = self._at
+        body, embedding, norm = self._at
         rows: mx.array = self[body][embedding](ids)[None].astype(self._dtype)
         if self._positions:
             table = self[body][self._positions]
             rows = rows + table(mx.arange(first, first + ids.size))[None].astype(self._dtype)
+        if self._is_normed:
+            rows = self[body][norm](rows)
         return rows if self._scale is None else rows * self._scale
 
     def head(self, rows: mx.array) -> mx.array:

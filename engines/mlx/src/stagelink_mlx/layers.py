@@ -16,6 +16,7 @@ from stagelink.engine import CheckpointError
 from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.cache import KeysValues, Recurrent
 from stagelink_mlx.corrections import correct_layers
+from stagelink_mlx.dense import corrected
 from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.rope import make_rope
 from stagelink_mlx.sums import use_short_sums
@@ -88,6 +89,7 @@ class LayerRange:
         self._layers = list(every[first:end])
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
+        self._layers = [corrected(layer, family) for layer in self._layers]
         correct_layers(self._layers, family, first)
         self._turn_heads()
         self._quantize()
@@ -173,7 +175,9 @@ class LayerRange:
         """Give every layer the RoPE that the config says; see rope.py."""
         config = self._family.config
         for n, layer in enumerate(self._layers, self._first):
-            attention = layer.get(self._recipe.attention) if self._recipe.rope else None
+            attention: Any = None
+            if self._recipe.rope:
+                attention = _inside(layer, self._recipe.attention)
             # Some layers are made without one: they know no positions.
             turns = None if attention is None else attention.get(self._recipe.rope)
             if turns is None or type(turns).__name__ == _NO_ROPE:
@@ -185,7 +189,9 @@ class LayerRange:
                 or int(config["head_dim"] * parameters.get("partial_rotary_factor", 1.0))
             )
             pairs = config.get("rope_interleave", self._recipe.traditional)
-            attention[self._recipe.rope] = make_rope(parameters, dims, traditional=pairs)
+            attention[self._recipe.rope] = make_rope(
+                parameters, dims, traditional=pairs, is_turned_back=self._recipe.is_turned_back
+            )
 
     def _quantize(self) -> None:
         """Make quantized modules of those whose weights come with scales."""
@@ -241,6 +247,13 @@ class LayerRange:
                 expected, got = list(wanted[name].shape), list(found[name].shape)
                 raise _refuse("tensor_shape", prefix + name, f"shape {expected}", str(got))
         return sum(array.nbytes for array in found.values())
+
+
+def _inside(layer: Any, path: str) -> Any:
+    """Return what lies at ``one.two`` in a layer, or ``None``."""
+    for name in path.split("."):
+        layer = None if layer is None else layer.get(name)
+    return layer
 
 
 def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:

@@ -55,11 +55,15 @@ class Recipe:
         attention: Where a layer has its attention.
         rope: The name in there of what turns heads by position; empty where nothing does.
         by_name: Whether layers take mask and cache by name only.
+        call: How else layers are called: a key of ``layers._CALLS``.
         words: This family's words of a config and of mlx_lm's arguments, with the usual ones.
         made: Fields that ``settle`` puts in for the engine.
         settle: What brings fields of this family alone into the usual words, given the number of
             layers; or refuses them.
         unread: Ends of names of tensors that are not the model's: tables that code remakes.
+        final: What makes the final norm of a config, where mlx_lm's model has none as a module.
+        is_embedding_normed: Whether embedded rows are normed, as the last ones are.
+        is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
     """
 
@@ -94,10 +98,14 @@ class Recipe:
     attention: str = "self_attn"
     rope: str = "rope"
     by_name: bool = False
+    call: str = ""
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     made: frozenset[str] = frozenset()
     settle: Callable[[dict[str, Any], int], None] | None = None
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = (".rotary_emb.inv_freq",)
+    final: Callable[[Mapping[str, Any]], Any] | None = None
+    is_embedding_normed: bool = False
+    is_turned_back: bool = False
     drafter: tuple[str, ...] = ()
 
 

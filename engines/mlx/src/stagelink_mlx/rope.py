@@ -28,20 +28,23 @@ __all__ = ["ScaledRope", "make_rope"]
 class ScaledRope(nn.Module):
     """Turns the first ``dims`` values of every head by frequencies of its own."""
 
-    def __init__(self, frequencies: Frequencies, *, traditional: bool, factor: float) -> None:
+    def __init__(
+        self, frequencies: Frequencies, *, traditional: bool, factor: float, sign: float = 1.0
+    ) -> None:
         """Take radians a position for each pair.
 
         Args:
             frequencies: ``[dims / 2]``; rounded to float32.
             traditional: Whether a pair is two neighbours; else value ``i`` and ``i + dims / 2``.
             factor: What the turned values are multiplied by.
+            sign: -1 turns against the usual direction.
         """
         super().__init__()
         self.dims = 2 * len(frequencies)
         self.traditional = traditional
         self.factor = factor
         # The underscore keeps them out of the module's parameters.
-        self._periods = mx.array(_periods(frequencies))
+        self._periods = mx.array(_periods(frequencies)) * sign
 
     def __call__(self, x: mx.array, offset: int = 0) -> mx.array:
         """Turn ``[batch, heads, rows, head_width]``, the first row being at ``offset``."""
@@ -59,7 +62,9 @@ class ScaledRope(nn.Module):
         )
 
 
-def make_rope(parameters: Mapping[str, Any], dims: int, *, traditional: bool) -> nn.Module:
+def make_rope(
+    parameters: Mapping[str, Any], dims: int, *, traditional: bool, is_turned_back: bool = False
+) -> nn.Module:
     """Return the module for one layer's ``rope_parameters``.
 
     An angle is the position times a float32 frequency, so each last digit of a frequency is seen
@@ -82,7 +87,8 @@ def make_rope(parameters: Mapping[str, Any], dims: int, *, traditional: bool) ->
     powers = (float(parameters["rope_theta"]) ** steps).astype(np.float32)
     plain = (np.float32(1.0) / powers).astype(np.float64)
     frequencies, factor = formula(plain, parameters)
-    return ScaledRope(frequencies, traditional=traditional, factor=factor)
+    sign = -1.0 if is_turned_back else 1.0
+    return ScaledRope(frequencies, traditional=traditional, factor=factor, sign=sign)
 
 
 def _periods(frequencies: Frequencies) -> npt.NDArray[np.float32]:

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from stagelink.engine import CheckpointError
+from stagelink_mlx.dense_layouts import DENSE_LAYOUTS
 from stagelink_mlx.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Weights:
         self.layers_at = f"{recipe.body}.{recipe.layers}."
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
-        self._layout = LAYOUTS[recipe.layout]
+        self._layout = {**LAYOUTS, **DENSE_LAYOUTS}[recipe.layout]
 
     def expected(self, names: Iterable[str]) -> dict[str, mx.array]:
         """Return what ``read`` would, unread: arrays of the right shape and dtype."""

@@ -109,12 +109,12 @@ def understood(family: Family, recipe: Recipe) -> Family:
         raise refuse_field(key, "no such field", said[key])
     config = {**recipe.meant, **said}
     # Said at the top, or among rope_parameters, or nowhere.
-    share = recipe.meant.get(_SHARE, 1.0)
-    if _SHARE not in said:
-        config.pop(_SHARE, None)
+    for key in (_SHARE, "rope_theta"):
+        if key not in said:
+            config.pop(key, None)
     if recipe.settle is not None:
         recipe.settle(config, family.layers)
-    config["rope_parameters"] = _ropes(config, share, recipe) if recipe.rope else _unturned(config)
+    config["rope_parameters"] = _ropes(config, recipe) if recipe.rope else _unturned(config)
     heads = _count(config, "num_attention_heads")
     if config.get("head_dim") is None:
         config["head_dim"] = _count(config, "hidden_size") // heads
@@ -153,11 +153,11 @@ def _unturned(config: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _ropes(config: dict[str, Any], share: float, recipe: Recipe) -> dict[str, Any]:
+def _ropes(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
     """Take how positions turn: one set of numbers, or one for each kind of layer."""
     nested = config.get("rope_parameters")
     if not isinstance(nested, dict) or not nested or not nested.keys() <= _KINDS.keys():
-        one = _rope(config, share)
+        one = _rope(config, recipe)
         if not recipe.plain_theta:
             return one
         if one["rope_theta"] != recipe.plain_theta:
@@ -169,10 +169,10 @@ def _ropes(config: dict[str, Any], share: float, recipe: Recipe) -> dict[str, An
         if config.get(key) is not None:
             raise refuse_field(key, "nothing beside rope_parameters of each kind", config[key])
     del config["rope_parameters"]
-    return {kind: _rope({"rope_parameters": one}, share) for kind, one in nested.items()}
+    return {kind: _rope({"rope_parameters": one}, recipe) for kind, one in nested.items()}
 
 
-def _rope(config: dict[str, Any], share: float) -> dict[str, Any]:
+def _rope(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
     """Take how positions turn out of the fields of transformers 5, or of the older ones."""
     found: dict[str, Any] = {"rope_type": "default"}
     for key in ("rope_scaling", "rope_parameters"):
@@ -187,8 +187,9 @@ def _rope(config: dict[str, Any], share: float) -> dict[str, Any]:
         top = config.pop(key, None)
         if top is not None and found.setdefault(key, top) != top:
             raise refuse_field(key, f"{found[key]} as rope_parameters say", top)
-    _number(found, "rope_theta")
-    _number(found, _SHARE, share)
+    meant = recipe.meant or {}
+    _number(found, "rope_theta", meant.get("rope_theta"))
+    _number(found, _SHARE, meant.get(_SHARE, 1.0))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from stagelink_mlx.dense_recipes import DENSE_RECIPES
 from stagelink_mlx.expert_recipes import EXPERT_RECIPES
 from stagelink_mlx.hybrid_recipes import HYBRID_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
@@ -24,6 +25,7 @@ _TIED: Final = {"tie_word_embeddings": True}
 
 WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **DENSE_RECIPES,
         **EXPERT_RECIPES,
         **HYBRID_RECIPES,
         "mistral": Recipe(

@@ -1,0 +1,119 @@
+"""Replaces what mlx_lm's layers of plain attention compute otherwise than the model's config says.
+
+It reads no weights; the modules keep the names that mlx_lm gives their tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx import nn
+
+from stagelink_mlx.library import models_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stagelink.engine import Family
+
+__all__ = ["corrected"]
+
+_OLMO_EPSILON = 1e-5
+# That of MiniCPM3's inner norms; its config says the epsilon of the others.
+_MINICPM_EPSILON = 1e-6
+
+
+def corrected(layer: Any, family: Family) -> Any:
+    """Correct one layer in place, or return another in its place."""
+    config = family.config
+    if family.model_type == "gpt_neox" and config["hidden_act"] == "gelu":
+        # mlx_lm's block has the tanh form.
+        layer.mlp = _TwoMatrices(layer.mlp, ("dense_h_to_4h", "dense_4h_to_h"), nn.gelu)
+    elif family.model_type == "gpt_bigcode":
+        layer.mlp = _TwoMatrices(layer.mlp, ("c_fc", "c_proj"), nn.gelu_approx)
+    elif family.model_type == "olmo":
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            layer[name] = nn.LayerNorm(family.width, _OLMO_EPSILON, affine=False)
+    elif family.model_type == "bitnet":
+        _hold_floats(layer)
+    elif family.model_type == "minicpm3":
+        for name in ("q_a_layernorm", "kv_a_layernorm"):
+            layer.self_attn[name].eps = _MINICPM_EPSILON
+    elif family.model_type == "ministral3":
+        layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
+    elif family.model_type == "nanochat":
+        return _BareBlock(layer, config["rms_norm_eps"])
+    return layer
+
+
+class _TwoMatrices(nn.Module):
+    """A feed-forward block of two matrices with another activation than mlx_lm's."""
+
+    def __init__(
+        self, block: Any, names: tuple[str, str], activation: Callable[[mx.array], mx.array]
+    ) -> None:
+        super().__init__()
+        self._names, self._activation = names, activation
+        for name in names:
+            self[name] = block[name]
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        first, second = (self[name] for name in self._names)
+        out: mx.array = second(self._activation(first(rows)))
+        return out
+
+
+def _hold_floats(layer: Any) -> None:
+    """BitNet: mlx_lm has packed matrices only, which a GPU alone multiplies."""
+    packed = models_module("bitlinear_layers").BitLinear
+    for inner in (layer.self_attn, layer.mlp):
+        for name, module in list(inner.children().items()):
+            if isinstance(module, packed):
+                has_bias = module.bias is not None
+                inner[name] = nn.Linear(module.in_features, module.out_features, bias=has_bias)
+
+
+class _BareBlock(nn.Module):
+    """nanochat's layer: norms have no weights, and the epsilon of the config.
+
+    mlx_lm's has one epsilon for all models. Heads are normed after they are turned.
+    """
+
+    def __init__(self, layer: Any, epsilon: float) -> None:
+        super().__init__()
+        self._epsilon = epsilon
+        self.attn, self.mlp = _BareAttention(layer.attn, epsilon), layer.mlp
+
+    def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
+        seen = rows + self.attn(mx.fast.rms_norm(rows, None, self._epsilon), mask, cache)
+        out: mx.array = seen + self.mlp(mx.fast.rms_norm(seen, None, self._epsilon))
+        return out
+
+
+class _BareAttention(nn.Module):
+    def __init__(self, attention: Any, epsilon: float) -> None:
+        super().__init__()
+        self._epsilon, self._scale = epsilon, attention.scale
+        self._heads = (attention.num_heads, attention.num_kv_heads, attention.num_kv_heads)
+        self.c_q, self.c_k, self.c_v = attention.c_q, attention.c_k, attention.c_v
+        self.c_proj = attention.c_proj
+        # Set for each layer by layers.py.
+        self.rope: Any = nn.Identity()
+
+    def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
+        queries, keys, values = (
+            mx.unflatten(made(rows), -1, (heads, -1)).swapaxes(1, 2)
+            for made, heads in zip((self.c_q, self.c_k, self.c_v), self._heads, strict=True)
+        )
+        at = cache.offset
+        queries, keys = (
+            mx.fast.rms_norm(self.rope(one, offset=at), None, self._epsilon)
+            for one in (queries, keys)
+        )
+        keys, values = cache.update_and_fetch(keys, values)
+        seen = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=self._scale, mask=mask
+        )
+        out: mx.array = self.c_proj(seen.swapaxes(1, 2).flatten(-2))
+        return out

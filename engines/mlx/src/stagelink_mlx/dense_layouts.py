@@ -1,0 +1,42 @@
+"""Lays out tensors of dense families whose mlx_lm modules have them otherwise than the files.
+
+It reads nothing and casts nothing; see ``layouts.py``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import mlx.core as mx
+
+    from stagelink_mlx.layouts import Arrays, Layout
+
+__all__ = ["DENSE_LAYOUTS"]
+
+
+def _turned(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """GPT-2: matrices are ``[inputs, outputs]`` in its own files, and turned in MLX's."""
+    width, found = config["hidden_size"], dict(arrays)
+    for name, array in arrays.items():
+        stem = name.removesuffix("attn.c_attn.weight")
+        if stem != name and f"{stem}attn.c_attn.scales" not in arrays and array.shape[0] == width:
+            for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
+                found[f"{stem}{part}.weight"] = arrays[f"{stem}{part}.weight"].swapaxes(0, 1)
+    return found
+
+
+def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Apertus: the constants of xIELU come as rows of one value."""
+    del config
+    return {
+        name: array.squeeze() if ".act_fn." in name else array for name, array in arrays.items()
+    }
+
+
+DENSE_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
+    {"scalars": _scalars, "turned": _turned}
+)
