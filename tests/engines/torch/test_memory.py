@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
+from tests.engines.torch.on_device import as_on_a_device
 from tests.engines.torch.rig import CHUNKINGS, in_chunks, make_stage, token_ids
 
 from stagelink.checkpoint.open import open_checkpoint
@@ -19,6 +20,7 @@ from stagelink.engine import read_family
 from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_torch.delta_slots import DeltaSlots
+from stagelink_torch.graphs import EagerRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +43,27 @@ def test_no_layer_holds_more_than_the_table_says(tiny: Callable[..., Path], name
         arrays = dataclasses.replace(state, bytes_per_row=0).bytes_held(_CONTEXT, _ROWS)
         assert slots.nbytes <= arrays * _STREAMS, f"layer {n}"
         assert inputs <= said - arrays, f"layer {n}"
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5_moe"])
+def test_rounds_that_are_replayed_hold_no_more_than_the_table_says(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    checkpoint = open_checkpoint(tiny(name))
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    pipeline = as_on_a_device(tiny(name), recorder=EagerRecorder, streams_max=_STREAMS)
+    pipeline.play(in_chunks(token_ids(count=83), [80, 1, 1, 1]))
+    loaded = pipeline.engines[0]._loaded
+    assert loaded is not None
+    rings = 0
+    for n, slots in enumerate(loaded.model.slots):
+        ring = slots._ring if isinstance(slots, DeltaSlots) else None
+        held = 0 if ring is None else ring.mixed.nbytes + ring.decay.nbytes + ring.rate.nbytes
+        state = family.layer_state(n, 4)
+        beside = state.bytes_held(_CONTEXT, _ROWS, replayed=True)
+        assert held <= (beside - state.bytes_held(_CONTEXT, _ROWS)) * _STREAMS, f"layer {n}"
+        rings += held > 0
+    assert rings == family.layer_kinds.count("linear")
 
 
 def _kept_inputs(slots: DeltaSlots) -> int:

@@ -56,7 +56,7 @@ class LayerState:
         kept = positions if self.window is None else min(positions, self.window)
         return self.bytes_fixed + kept * self.bytes_per_position
 
-    def bytes_held(self, context: int, piece_rows: int) -> int:
+    def bytes_held(self, context: int, piece_rows: int, *, replayed: bool = False) -> int:
         """Return the most that the torch and numpy engines hold for one stream.
 
         It is more than the state itself: sliding layers keep every position, and a recurrent layer
@@ -65,9 +65,13 @@ class LayerState:
         Args:
             context: Positions that a stream may have.
             piece_rows: Most rows of one piece.
+            replayed: Whether decode rounds are replayed, as torch does on CUDA: what their rows put
+                into a recurrent layer lies in a ring of its own, made with the first such round.
         """
         positions = -(-(context + _SINKS) // _POSITIONS_STEP) * _POSITIONS_STEP
         rows = _SPANS * max(piece_rows, _SPAN_ROWS)
+        if replayed:
+            rows += _SPANS * _SPAN_ROWS
         fixed = self.bytes_fixed * _STATES_HELD + self.bytes_per_row * rows
         return fixed + positions * self.bytes_per_position
 
