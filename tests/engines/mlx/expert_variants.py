@@ -90,6 +90,9 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         moe_layer_start_index=2,
         tie_word_embeddings=False,
     ),
+    "hunyuan_v1_moe": _family(
+        "hunyuan_v1_moe", num_experts=8, moe_topk=3, intermediate_size=48, head_dim=16
+    ),
     "phimoe": _family(
         "phimoe",
         num_local_experts=8,
@@ -102,10 +105,8 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 _NEVER_TIED: Final = ("phimoe",)
-# A row's heads are an even share of it in mlx_lm's layers.
-_EVEN_HEADS: Final = ("ernie4_5_moe", "phimoe")
 _LATENT_NAMES: Final = ("glm4_moe_lite", "youtu")
-_USED: Final = {"ernie4_5_moe": "moe_k"}
+_USED: Final = {"ernie4_5_moe": "moe_k", "hunyuan_v1_moe": "moe_topk"}
 _GROUPED: Final = ("glm4_moe", "dots1", "solar_open", "exaone_moe", "glm4_moe_lite")
 _SCALED: Final = {
     "linear": {"rope_type": "linear", "factor": 2.0},
@@ -258,6 +259,27 @@ def _rest() -> dict[str, Variant]:
         found[f"ernie4_5_moe-{key}"] = Variant(
             "ernie4_5_moe", {}, {key: value}, "config_field", key
         )
+    rope = {**_PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
+    found["hunyuan_v1_moe-alpha"] = Variant("hunyuan_v1_moe", {"rope_parameters": rope})
+    words = {
+        "moe_topk": [3] * 8,
+        "num_shared_expert": [1] * 8,
+        "moe_intermediate_size": [48] * 8,
+        "use_mixed_mlp_moe": True,
+        "use_qk_norm": True,
+        "use_cla": False,
+        "cla_share_factor": 2,
+        "norm_type": "rms",
+    }
+    found["hunyuan_v1_moe-released"] = Variant("hunyuan_v1_moe", {}, words)
+    found["hunyuan_v1_moe-attention_bias"] = Variant("hunyuan_v1_moe", {"attention_bias": True})
+    for key, value in (
+        ("use_cla", True),
+        ("moe_intermediate_size", 40),
+        ("num_shared_expert", 2),
+    ):
+        said = {key: value}
+        found[f"hunyuan_v1_moe-{key}"] = Variant("hunyuan_v1_moe", {}, said, "config_field", key)
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
     found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})
     for key in ("attention_bias", "lm_head_bias"):

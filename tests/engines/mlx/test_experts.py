@@ -15,7 +15,9 @@ pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_variant, refuse_variant
 from tests.engines.mlx.expert_variants import EXPERT_REFUSED, EXPERT_VARIANTS, EXPERTS
+from tests.engines.mlx.held_whole import hold_whole, refuse_whole
 from tests.engines.mlx.rig import make_engine, make_stage
+from tests.engines.mlx.whole_variants import WHOLE_REFUSED, WHOLE_VARIANTS
 
 from stagelink_conformance.families import FAMILIES
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _TOLERANCE = 1e-4
 _FAST = [name for name in EXPERT_VARIANTS if name.endswith("-two_layers")]
 _SLOW = [name for name in EXPERT_VARIANTS if name not in _FAST]
+_FAST_WHOLE = [name for name in WHOLE_VARIANTS if name.endswith("-two_layers")]
+_SLOW_WHOLE = [name for name in WHOLE_VARIANTS if name not in _FAST_WHOLE]
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +59,26 @@ def test_what_the_layers_of_experts_do_not_have_is_refused_by_its_field(
     tmp_path: Path, name: str
 ) -> None:
     refuse_variant(tmp_path, EXPERT_REFUSED[name], make_engine)
+
+
+@pytest.mark.parametrize("name", _FAST_WHOLE)
+def test_a_family_that_mlx_lm_alone_defines_has_the_rows_of_its_whole_model(
+    tmp_path: Path, name: str
+) -> None:
+    hold_whole(tmp_path, WHOLE_VARIANTS[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", _SLOW_WHOLE)
+def test_any_variant_that_mlx_lm_alone_defines_has_the_rows_of_its_whole_model(
+    tmp_path: Path, name: str
+) -> None:
+    hold_whole(tmp_path, WHOLE_VARIANTS[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WHOLE_REFUSED)
+def test_what_a_family_that_mlx_lm_alone_defines_does_not_read_is_refused_by_its_field(
+    tmp_path: Path, name: str
+) -> None:
+    refuse_whole(tmp_path, WHOLE_REFUSED[name])

@@ -217,6 +217,13 @@ def _rest() -> dict[str, Variant]:
     found["qwen2_moe-window"] = Variant(
         "qwen2_moe", {}, slides, "config_field", "use_sliding_window|max_window_layers"
     )
+    rope = {**_PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
+    found["hunyuan_v1_dense-alpha"] = Variant("hunyuan_v1_dense", {"rope_parameters": rope})
+    old = {"rope_parameters": None, "rope_theta": 30000.0}
+    said = {"rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0}}
+    found["hunyuan_v1_dense-alpha_old"] = Variant(
+        "hunyuan_v1_dense", {"rope_parameters": rope}, old | said
+    )
     found["cohere-use_qk_norm"] = Variant("cohere", {"use_qk_norm": True})
     found["exaone4-no_window"] = Variant(
         "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 8}

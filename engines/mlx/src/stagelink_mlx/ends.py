@@ -52,7 +52,11 @@ class Ends(nn.Module):
         self._positions = recipe.positions
         self._head = "" if family.tied else recipe.head
         if self._head:
-            head = at_path(getattr(model, "language_model", model), self._head)
+            outer = getattr(model, "language_model", model)
+            # A module that always ties has none for the models of its family that do not.
+            made = hasattr(outer, self._head.partition(".")[0])
+            width, vocab = family.width, family.vocab
+            head = at_path(outer, self._head) if made else nn.Linear(width, vocab, bias=False)
             inner, _, name = self._head.rpartition(".")
             (self[inner] if inner else self)[name] = head
         self._dtype = dtype

@@ -7,10 +7,16 @@ in transformers 5.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from stagelink_mlx.expert_fields import (
+    settle_afmoe,
+    settle_dots1,
+    settle_hunyuan_moe,
+    settle_minimax,
+)
+from stagelink_mlx.lone_recipes import LONE_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
-from stagelink_mlx.wide import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,34 +39,9 @@ _PARTS: Final = ("gate_proj", "up_proj", "down_proj")
 _STACKS: Final = tuple((f".experts.{one}.", f".switch_mlp.{one}.") for one in _PARTS)
 
 
-def _dots1(config: dict[str, Any], layers: int) -> None:
-    """Take the first layer that slides, where no kinds are said."""
-    first = config.pop("first_sliding_layer", None)
-    slides = config.get("sliding_window") is not None and isinstance(first, int)
-    if config.get("layer_types") is None and slides:
-        kinds = ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
-        config["layer_types"] = kinds
-
-
-def _minimax(config: dict[str, Any], layers: int) -> None:
-    """Take the values of a head that turn as a share; refuse layers of the older kind."""
-    kinds = config.pop("attn_type_list", [1] * layers)
-    if kinds != [1] * layers:
-        raise refuse_field("attn_type_list", f"1 for each of {layers} layers", kinds)
-    turned, width = config.pop("rotary_dim", None), config.get("head_dim")
-    if turned is not None and isinstance(width, int) and width:
-        config.setdefault(_SHARE, turned / width)
-
-
-def _afmoe(config: dict[str, Any], layers: int) -> None:
-    """Take the factor of embedded rows: the root of the width, where it is on."""
-    del layers
-    is_on = config.pop("mup_enabled")
-    config["embedding_factor"] = config["hidden_size"] ** 0.5 if is_on else 1.0
-
-
 EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **LONE_RECIPES,
         "glm4_moe": Recipe(
             "glm4_moe",
             fixed_fields(hidden_act="silu", **_CHOICE),
@@ -94,7 +75,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="stacked",
             renames=_STACKS,
             words={"max_window_layers": "first_sliding_layer"},
-            settle=_dots1,
+            settle=settle_dots1,
         ),
         "solar_open": Recipe(
             "solar_open",
@@ -171,7 +152,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="stacked",
             renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
             made=frozenset(("mtp_transformer_layers", "num_mtp_modules", "use_mtp")),
-            settle=_minimax,
+            settle=settle_minimax,
         ),
         "afmoe": Recipe(
             "afmoe",
@@ -205,7 +186,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             slides_every=4,
             words={"global_attn_every_n_layers": "sliding_window_pattern"},
             made=frozenset(("embedding_factor", "load_balance_coeff", "use_grouped_mm")),
-            settle=_afmoe,
+            settle=settle_afmoe,
         ),
         "ernie4_5_moe": Recipe(
             "ernie4_5_moe",
@@ -234,6 +215,53 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             renames=((".mlp.moe_statics.", ".mlp.gate."),),
             made=frozenset(("moe_norm_min",)),
             drafter=(".mtp_",),
+        ),
+        "hunyuan_v1_moe": Recipe(
+            "hunyuan",
+            fixed_fields(
+                hidden_act="silu",
+                group_limited_greedy=False,
+                mlp_bias=False,
+                moe_layer_num_skipped=0,
+                norm_topk_prob=True,
+                norm_type="rms",
+                position_embedding_xdrope=False,
+                routed_scaling_factor=(1, 1.0, False),
+                use_cla=False,
+                use_mixed_mlp_moe=True,
+                use_mla=False,
+                use_qk_norm=True,
+                use_rotary_pos_emb=True,
+            ),
+            model_type="hunyuan",
+            meant={
+                "attention_bias": False,
+                "cla_share_factor": 2,
+                "moe_intermediate_size": None,
+                "num_shared_expert": 1,
+                "use_cla": False,
+                "use_mixed_mlp_moe": True,
+                "use_qk_norm": True,
+            },
+            dense=(".mlp.gate.wg.",),
+            layout="stacked",
+            renames=((".mlp.gate.wg.", ".mlp.gate."), (".shared_mlp.", ".shared_experts.")),
+            call="pair",
+            made=frozenset(
+                (
+                    "add_classification_head",
+                    "capacity_factor",
+                    "class_num",
+                    "dense_list",
+                    "mask_init_id",
+                    "moe_drop_tokens",
+                    "moe_random_routing_dropped_token",
+                    "org_vocab_size",
+                    "pad_id",
+                    "pool_type",
+                )
+            ),
+            settle=settle_hunyuan_moe,
         ),
         # Two experts, whatever a file says: the second is chosen after the first is masked out.
         "phimoe": Recipe(

@@ -160,6 +160,15 @@ def _correct_ernie4_5_moe(layer: Any, family: Family, n: int) -> None:
         layer.mlp = RoutedBlock(Router(routing, family.width), old.switch_mlp, shared)
 
 
+def _correct_hunyuan_v1_moe(layer: Any, family: Family, n: int) -> None:
+    said = family.config["moe_topk"]
+    used = said[n] if isinstance(said, list) else said
+    experts = family.config["num_experts"]
+    routing = Routing(experts, used, has_softmax=True, addend=0.0, is_corrected=False)
+    gate, old = Router(routing, family.width), layer.mlp
+    layer.mlp = RoutedBlock(gate, old.switch_mlp, old.shared_mlp)
+
+
 def _correct_minimax_m2(layer: Any, family: Family, n: int) -> None:
     del n
     config = family.config
@@ -197,6 +206,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "exaone_moe": _exaone_moe,
         "glm4_moe": lambda _: {"rope_scaling": None},
         "glm4_moe_lite": _glm4_moe_lite,
+        "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "minimax_m2": _minimax_m2,
     }
 )
@@ -209,6 +219,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "ernie4_5_moe": _correct_ernie4_5_moe,
         "glm4_moe": _correct_gate,
         "glm4_moe_lite": _correct_glm4_moe_lite,
+        "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "minimax_m2": _correct_minimax_m2,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,

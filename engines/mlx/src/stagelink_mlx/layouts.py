@@ -83,6 +83,12 @@ def _flat_correction(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.
     return found
 
 
+def _stacked_in_place(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Stack single experts under the name that they have."""
+    found = _stacked(arrays, config)
+    return {name.replace(".switch_mlp.", ".experts."): one for name, one in found.items()}
+
+
 def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Gated DeltaNet: kernels ``[channels, positions, 1]``, and the sum 1 + weight as the norm."""
     found = _stacked(arrays, config)
@@ -161,6 +167,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "flat_correction": _flat_correction,
         "halves": _halves,
         "latent": _latent,
+        "stacked_in_place": _stacked_in_place,
         "recurrent": _recurrent,
         "split_experts": _split_experts,
     }

@@ -34,6 +34,7 @@ class Routing:
         has_softmax: Whether a score is a softmax over all experts; else a sigmoid of its own.
         floor: The least sum that shares are divided by.
         addend: What is added to that sum.
+        is_corrected: Whether each expert has a correction that only the choice sees.
     """
 
     experts: int
@@ -45,6 +46,7 @@ class Routing:
     has_softmax: bool = False
     floor: float = 0.0
     addend: float = 1e-20
+    is_corrected: bool = True
 
 
 class Router(nn.Module):
@@ -65,14 +67,16 @@ class Router(nn.Module):
         super().__init__()
         self._routing = routing
         self.weight = mx.zeros((routing.experts, width))
-        self.e_score_correction_bias = mx.zeros((routing.experts,))
+        if routing.is_corrected:
+            self.e_score_correction_bias = mx.zeros((routing.experts,))
 
     def __call__(self, rows: mx.array) -> tuple[mx.array, mx.array]:
         """Return the chosen experts ``[..., used]`` and their shares, float32."""
         routing = self._routing
         raw = rows.astype(mx.float32) @ self.weight.astype(mx.float32).T
         scores = mx.softmax(raw, axis=-1) if routing.has_softmax else mx.sigmoid(raw)
-        worth = self._inside(scores + self.e_score_correction_bias)
+        correction = self.get("e_score_correction_bias")
+        worth = self._inside(scores if correction is None else scores + correction)
         chosen = mx.argpartition(-worth, kth=routing.used - 1, axis=-1)[..., : routing.used]
         shares = mx.take_along_axis(scores, chosen, axis=-1)
         if routing.is_normed:

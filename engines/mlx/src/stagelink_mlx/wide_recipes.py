@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.dense_recipes import DENSE_RECIPES
+from stagelink_mlx.expert_fields import settle_hunyuan
 from stagelink_mlx.expert_recipes import EXPERT_RECIPES
 from stagelink_mlx.hybrid_recipes import HYBRID_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
@@ -135,6 +136,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             "hunyuan_v1_dense",
             fixed_fields(hidden_act="silu"),
             meant={"attention_bias": False, "use_qk_norm": True},
+            settle=settle_hunyuan,
         ),
         "stablelm": Recipe(
             "stablelm",

@@ -1,0 +1,77 @@
+"""Brings fields that single families with experts have into the words of all, or refuses them.
+
+It builds nothing; each function works on the fields of one config, given the number of layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stagelink_mlx.wide import refuse_field
+
+__all__ = [
+    "settle_afmoe",
+    "settle_dots1",
+    "settle_hunyuan",
+    "settle_hunyuan_moe",
+    "settle_minimax",
+]
+
+_SHARE: Final = "partial_rotary_factor"
+
+
+def settle_dots1(config: dict[str, Any], layers: int) -> None:
+    """Take the first layer that slides, where no kinds are said."""
+    first = config.pop("first_sliding_layer", None)
+    slides = config.get("sliding_window") is not None and isinstance(first, int)
+    if config.get("layer_types") is None and slides:
+        kinds = ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
+        config["layer_types"] = kinds
+
+
+def settle_minimax(config: dict[str, Any], layers: int) -> None:
+    """Take the values of a head that turn as a share; refuse layers of the older kind."""
+    kinds = config.pop("attn_type_list", [1] * layers)
+    if kinds != [1] * layers:
+        raise refuse_field("attn_type_list", f"1 for each of {layers} layers", kinds)
+    turned, width = config.pop("rotary_dim", None), config.get("head_dim")
+    if turned is not None and isinstance(width, int) and width:
+        config.setdefault(_SHARE, turned / width)
+
+
+def settle_hunyuan(config: dict[str, Any], layers: int) -> None:
+    """Take NTK scaling by a fixed alpha, which stretches theta (it is called dynamic in files)."""
+    del layers
+    for key in ("rope_scaling", "rope_parameters"):
+        said = config.get(key)
+        if not isinstance(said, dict) or not said.get("alpha"):
+            continue
+        if said.get("rope_type", said.get("type")) != "dynamic":
+            raise refuse_field(key, "type dynamic beside alpha", said, reason="rope_scaling")
+        theta = said.get("rope_theta", config.get("rope_theta"))
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        if not isinstance(theta, (int, float)):
+            raise refuse_field("rope_theta", "a number", theta)
+        config["rope_theta"] = float(theta) * said["alpha"] ** (width / (width - 2))
+        config.pop(key)
+
+
+def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
+    """Refuse experts of another width than the block that all share, and a model without."""
+    settle_hunyuan(config, layers)
+    inner, experts = config["intermediate_size"], config.get("num_experts")
+    widths = config.get("moe_intermediate_size")
+    if widths not in (None, inner, [inner] * layers):
+        raise refuse_field("moe_intermediate_size", f"{inner} for every layer", widths)
+    if not isinstance(experts, int) or experts < 2:
+        raise refuse_field("num_experts", "a number above 1", experts)
+    shared = config.get("num_shared_expert")
+    if shared not in (1, [1] * layers):
+        raise refuse_field("num_shared_expert", "1 for every layer", shared)
+
+
+def settle_afmoe(config: dict[str, Any], layers: int) -> None:
+    """Take the factor of embedded rows: the root of the width, where it is on."""
+    del layers
+    is_on = config.pop("mup_enabled")
+    config["embedding_factor"] = config["hidden_size"] ** 0.5 if is_on else 1.0

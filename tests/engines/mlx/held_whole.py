@@ -1,0 +1,138 @@
+"""Holds the MLX engine's rows against mlx_lm's own whole model, for families that have no other.
+
+It knows no family: who calls says the config. The whole model is loaded as mlx_lm loads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.engines.mlx.rig import in_chunks, logits_of, make_engine, make_pipeline
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import ConfigError
+from stagelink_numpy.tiny import END_OF_TEXT, write_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.float32]
+
+__all__ = ["WholeVariant", "hold_whole", "refuse_whole", "write_whole"]
+
+_ROWS = 232
+_CHUNKS = (70, 1, 1, 30, 90, 40)
+_TOLERANCE = 2e-5
+_SPREAD = 0.12
+_NOISE = 0.25
+_SHARED: dict[str, Any] = {
+    "architectures": ["TinyForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "eos_token_id": END_OF_TEXT,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeVariant:
+    """One config of a family that mlx_lm alone defines.
+
+    Attributes:
+        module: In ``mlx_lm.models``.
+        fields: Of config.json beside those that all have; ``None`` takes a field out.
+        refused: The reason of the refusal; empty where the model is to be run.
+        field: What the refusal has to name.
+        names: Parts of mlx_lm's names of tensors, with what the family's own files call them.
+        is_stacked: Whether experts lie in one tensor, as in MLX's files.
+        seed: Draws the weights and the token ids.
+    """
+
+    module: str
+    fields: dict[str, Any]
+    refused: str = ""
+    field: str = ""
+    names: tuple[tuple[str, str], ...] = ()
+    is_stacked: bool = False
+    seed: int = 4
+
+
+def hold_whole(folder: Path, variant: WholeVariant) -> None:
+    """Make the variant in ``folder``; hold its rows, split and whole, against mlx_lm's."""
+    import mlx.core as mx
+    from mlx_lm.utils import load_model
+
+    layers = write_whole(folder, variant)["num_hidden_layers"]
+    rng = np.random.default_rng(variant.seed)
+    ids = [int(one) for one in rng.integers(0, 250, _ROWS)]
+    model, _ = load_model(folder)
+    expected = np.array(model(mx.array([ids]))[0].astype(mx.float32))
+    whole = _rows(folder, ids, (), layers)
+    cuts = [at for at in (1, 2, 5) if at < layers]
+    assert whole.tobytes() == _rows(folder, ids, cuts, layers).tobytes()
+    assert np.abs(whole - expected).max() <= _TOLERANCE
+    assert np.array_equal(whole.argmax(axis=1), expected.argmax(axis=1))
+    # A model whose logits are flat would be held by anything.
+    assert expected.std() > _NOISE
+
+
+def refuse_whole(folder: Path, variant: WholeVariant) -> None:
+    """Make the variant in ``folder``; it is refused by its field before a byte is read."""
+    write_whole(folder, variant)
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(ConfigError, match=variant.field) as caught:
+        make_engine(checkpoint, 0, 1)
+    assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
+
+
+def write_whole(folder: Path, variant: WholeVariant) -> dict[str, Any]:
+    """Write the variant's checkpoint, as the family's own files are; return its config."""
+    from mlx_lm.utils import _get_classes
+    from safetensors.numpy import save_file
+
+    said = {**_SHARED, "model_type": variant.module, **variant.fields}
+    config = {key: value for key, value in said.items() if value is not None}
+    model_class, arguments_class = _get_classes(config)
+    model = model_class(arguments_class.from_dict(config))
+    save_file(_tensors(model, variant), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_tokenizer(folder)
+    return config
+
+
+def _tensors(model: Any, variant: WholeVariant) -> dict[str, Rows]:
+    """Draw the weights of mlx_lm's model, under the names of the family's own files."""
+    from mlx.utils import tree_flatten
+
+    rng, found = np.random.default_rng(variant.seed), {}
+    for name, wanted in sorted(tree_flatten(model.parameters())):
+        drawn = rng.standard_normal(wanted.shape).astype(np.float32)
+        is_norm = wanted.ndim == 1 and name.endswith("norm.weight")
+        weight = drawn * (_NOISE if wanted.ndim == 1 else _SPREAD) + np.float32(is_norm)
+        own = name
+        for new, old in variant.names:
+            own = own.replace(new, old)
+        if weight.ndim == 3 and not variant.is_stacked:
+            stem = own.replace(".switch_mlp.", ".experts.")
+            for expert, one in enumerate(weight):
+                found[stem.replace(".experts.", f".experts.{expert}.")] = one
+        else:
+            found[own] = weight
+    return found
+
+
+def _rows(folder: Path, ids: Sequence[int], cuts: Sequence[int], layers: int) -> Rows:
+    line = make_pipeline(folder, cuts, layers)
+    return logits_of(line.play(in_chunks(ids, _CHUNKS)))
