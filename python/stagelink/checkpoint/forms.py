@@ -32,6 +32,7 @@ _ALIASES: Final = {
 }
 _KEYS: Final = ("quantization", "quantization_config")
 _AFFINE: Final = "affine"
+_AFFINE_KEYS: Final = ("bits", "group_size", "mode")
 # What of a composite model reads pictures; nothing here does.
 _PICTURES: Final = (
     "model.visual.", "visual.", "model.vision_tower.", "vision_tower.",
@@ -140,10 +141,13 @@ def _quantized(settings: object, named: dict[str, Placed], where: Path) -> dict[
 
 
 def _affine(settings: dict[str, Any], named: dict[str, Placed], where: Path) -> dict[str, Form]:
+    _check_modules(settings, named, where)
     found: dict[str, Form] = {}
     for scales in [name for name in named if name.endswith(".scales")]:
         stem = scales.removesuffix(".scales")
-        own = settings.get(stem, settings)
+        own = settings.get(stem, True)
+        # MLX's true: as all the others are.
+        own = settings if own is True else own
         mode = own.get("mode", _AFFINE) if isinstance(own, dict) else _AFFINE
         if mode != _AFFINE:
             raise _refused(where, f"MLX's mode affine for {shown(stem)}", shown(mode))
@@ -158,6 +162,22 @@ def _affine(settings: dict[str, Any], named: dict[str, Placed], where: Path) -> 
             raise _refused(where, f"shapes of {how[0]} bits in groups of {how[1]}", got)
         found[f"{stem}.weight"] = one
     return found
+
+
+def _check_modules(settings: dict[str, Any], named: Iterable[str], where: Path) -> None:
+    """Refuse a key that is neither a setting nor a quantized module: it would mean nothing."""
+    modules = {name.removesuffix(".scales") for name in named if name.endswith(".scales")}
+    for key, value in settings.items():
+        # MLX's false: this one is not quantized. A module that is not here is not, either.
+        is_known = key in _AFFINE_KEYS or key in modules or key.startswith(_PICTURES)
+        if not is_known and value is not False:
+            raise refuse(
+                "quantization", where,
+                expected="every key of MLX's quantization to be "
+                f"{', '.join(_AFFINE_KEYS)} or a quantized module of the folder",
+                got=shown(key),
+                advice="correct the key in config.json, or export the checkpoint again",
+            )  # fmt: skip
 
 
 def _fp8(settings: dict[str, Any], named: dict[str, Placed], where: Path) -> dict[str, Form]:

@@ -151,6 +151,33 @@ def test_another_mode_of_mlx_is_named_for_all_or_for_the_matrix_that_has_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.layers.1.self_attn.q_prj", {"bits": 6, "group_size": 32}),
+        ("model.layers.9.self_attn.q_proj", {"bits": 4, "group_size": 64}),
+        ("model.norm", {"bits": 4, "group_size": 64}),
+        ("model.layers.1.self_attn.q_prj", True),
+        ("zero_point", "none"),
+    ],
+)
+def test_a_key_for_what_the_folder_does_not_have_quantized_is_refused_by_name(
+    make_folder, key, value
+):
+    folder, _ = affine_folder(make_folder)
+    folder.config["quantization"][key] = value
+    with pytest.raises(CheckpointError, match=key) as caught:
+        open_checkpoint(folder.write())
+    assert caught.value.reason == "quantization"
+
+
+def test_a_key_may_say_that_a_module_is_as_all_others_or_that_it_is_not_quantized(make_folder):
+    folder, want = affine_folder(make_folder)
+    others = {"lm_head": False, "vision_tower.blocks.0.attn": {"bits": 8, "group_size": 64}}
+    folder.config["quantization"] |= {Q.removesuffix(".weight"): True} | others
+    assert open_checkpoint(folder.write()).read(Q).tobytes() == want[Q].tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_values_are_those_of_mlx_bit_for_bit_in_float32_and_rounded(make_folder, bits, dtype):
