@@ -257,6 +257,15 @@ def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
     assert refused(config | {"architectures": ["Olmo9Encoder"]}).reason == "architecture"
 
 
+def test_a_list_of_kinds_says_how_many_layers_a_wide_family_has():
+    sizes = {key: value for key, value in SIZES.items() if key != "num_hidden_layers"}
+    kinds = {"layers_block_type": ["linear_attention", "moe", "mlp"]}
+    assert read_family(sizes | {"model_type": "nemotron_h"} | kinds).layers == 3
+    said = {"model_type": "nemotron_h", "num_hidden_layers": 4}
+    assert read_family(sizes | kinds | said).layers == 4
+    assert refused(sizes | {"model_type": "nemotron_h"}).reason == "config_field"
+
+
 def test_a_gguf_of_an_architecture_without_float_reading_is_a_family_of_its_own():
     config = SIZES | {"model_type": "gguf:phi3", "tie_word_embeddings": False}
     shapes = {"token_embd.weight": (100, 64), "output_norm.weight": (64,)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint.families.base import FULL, LINEAR, SLIDING, LayerState
 from stagelink.checkpoint.families.table import OTHER, TableFamily
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # What older decoders call the same.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+# Where a list of all layers' kinds is what says how many there are (nemotron_h).
+_LAYER_LISTS = ("layers_block_type", "layer_types")
 _WIDTH = ("hidden_size", "n_embd", "d_model")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
@@ -67,7 +69,7 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
     fields = source.fields
     config = fields.left()
     _check_decoder(fields, model_type)
-    layers = _count(fields, _LAYERS, LAYERS_MAX)
+    layers = _layers(fields, config)
     width = _count(fields, _WIDTH, WIDTH_MAX)
     heads = _count(fields, _HEADS, WIDTH_MAX, 1)
     kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, heads)
@@ -113,6 +115,16 @@ def _kinds(said: object, layers: int) -> tuple[str, ...]:
     if not isinstance(said, list) or len(said) != layers:
         return (FULL,) * layers
     return tuple(_KINDS.get(kind, OTHER) if isinstance(kind, str) else OTHER for kind in said)
+
+
+def _layers(fields: Fields, config: Mapping[str, Any]) -> int:
+    """Return the number of layers: a field of its own, or that of the kinds of layers."""
+    if not any(fields.has(key) for key in _LAYERS):
+        for key in _LAYER_LISTS:
+            kinds = config.get(key)
+            if isinstance(kinds, list) and 0 < len(kinds) <= LAYERS_MAX:
+                return len(kinds)
+    return _count(fields, _LAYERS, LAYERS_MAX)
 
 
 def _layers_at(names: frozenset[str], usual: str) -> str:
