@@ -11,6 +11,8 @@ from tests.engines.torch.variants import Variant
 
 _PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
 _FULL: Final = "full_attention"
+_LINEAR: Final = "linear_attention"
+_MAMBA2: Final = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2}
 _LFM2_KINDS: Final = ["conv", "conv", _FULL, "conv", "conv", _FULL, "conv", "conv"]
 
 # As `stagelink_conformance.families.FAMILIES` has them.
@@ -31,9 +33,75 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "routed_scaling_factor": 1.3,
         },
     ),
+    "granitemoehybrid": (
+        "granitemoehybrid",
+        {
+            **_MAMBA2,
+            "layer_types": [_LINEAR, _LINEAR, _FULL, _LINEAR] * 2,
+            "rope_parameters": dict(_PLAIN),
+            "embedding_multiplier": 6.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 1.7,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 48,
+        },
+    ),
+    "falcon_h1": (
+        "falcon_h1",
+        {
+            **_MAMBA2,
+            "mamba_d_ssm": 128,
+            "rope_parameters": dict(_PLAIN),
+            "attention_in_multiplier": 1.2,
+            "attention_out_multiplier": 0.9,
+            "embedding_multiplier": 1.5,
+            "key_multiplier": 0.8,
+            "lm_head_multiplier": 0.7,
+            "mlp_multipliers": [0.9, 1.1],
+            "ssm_in_multiplier": 1.3,
+            "ssm_multipliers": [0.9, 1.1, 1.2, 0.8, 0.7],
+            "ssm_out_multiplier": 0.6,
+        },
+    ),
+    "mamba": ("mamba", {"state_size": 8}),
+    "falcon_mamba": ("falcon_mamba", {"state_size": 8}),
+    "mamba2": ("mamba2", {"state_size": 8, "num_heads": 8, "head_dim": 16, "n_groups": 2}),
+    "jamba": (
+        "jamba",
+        {
+            "attn_layer_period": 4,
+            "attn_layer_offset": 2,
+            "expert_layer_period": 3,
+            "expert_layer_offset": 1,
+            "num_experts": 4,
+            "mamba_d_state": 8,
+        },
+    ),
+    "nemotron_h": (
+        "nemotron_h",
+        {
+            "layers_block_type": [_LINEAR, "mlp", _FULL, "moe", _LINEAR, "moe", _FULL, _LINEAR],
+            "num_hidden_layers": 8,
+            "ssm_state_size": 8,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 16,
+            "n_groups": 2,
+            "n_routed_experts": 8,
+            "moe_intermediate_size": 32,
+            "moe_shared_expert_intermediate_size": 48,
+            "head_dim": 16,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
 }
 # What two layers are of.
 _TWO: Final[dict[str, dict[str, Any]]] = {
+    "granitemoehybrid": {"layer_types": [_LINEAR, _FULL]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "nemotron_h": {"layers_block_type": [_LINEAR, "moe"]},
     "lfm2": {"layer_types": ["conv", _FULL]},
     "lfm2_moe": {"layer_types": [_FULL, "conv"], "num_dense_layers": 1},
 }
@@ -43,7 +111,7 @@ def _shared() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     for name in HYBRID:
         found[f"{name}-as_it_is"] = Variant(name)
-        two = {"num_hidden_layers": 2, "vocab_size": 259, **_TWO[name]}
+        two = {"num_hidden_layers": 2, "vocab_size": 259, **_TWO.get(name, {})}
         found[f"{name}-two_layers"] = Variant(name, two)
         odd = {"rows_twisted": 3}
         found[f"{name}-unknown"] = Variant(name, {}, odd, "config_field", "rows_twisted")

@@ -14,7 +14,17 @@ import mlx.core as mx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SPAN_ROWS", "KeysValues", "LayerCache", "Reach", "Recurrent"]
+__all__ = [
+    "SPAN_ROWS",
+    "Both",
+    "KeysValues",
+    "LayerCache",
+    "Reach",
+    "Recurrent",
+    "Stateless",
+    "new_cache",
+    "recurrence_of",
+]
 
 # A recurrent state can be cut back by at least this many rows.
 SPAN_ROWS = 64
@@ -49,9 +59,14 @@ class KeysValues:
         begin = 0 if self._window is None else max(0, first - self._window + 1)
         return held[0][..., begin:end, :], held[1][..., begin:end, :]
 
-    def cut(self, position: int) -> None:
-        """Forget what lies at ``position`` and after it."""
+    def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
+        """Forget what lies at ``position`` and after it; nothing needs to run again."""
+        del replay
         self.offset = position
+
+    def grows(self) -> tuple[bool, ...]:
+        """Say of each array of ``saved`` whether its third dimension counts positions."""
+        return (True, True)
 
     def arrays(self) -> tuple[mx.array, ...]:
         """Return what must be evaluated before a call returns."""
@@ -152,6 +167,10 @@ class Recurrent:
                 self.begin(kept)
                 replay(kept)
 
+    def grows(self) -> tuple[bool, ...]:
+        """Say of each array of ``saved`` whether its third dimension counts positions."""
+        return (False,) * len(self.arrays())
+
     def arrays(self) -> tuple[mx.array, ...]:
         """Return what must be evaluated before a call returns."""
         return tuple(one for one in self._now if one is not None)
@@ -166,6 +185,61 @@ class Recurrent:
         self._now = [*state, None][:2]
         self._position = position
         self._points = [_Point(position, (self._now[0], self._now[1]))] * 3
+
+
+class Both:
+    """What a layer keeps that attends and has a recurrence: one state of each kind."""
+
+    def __init__(self, context: int) -> None:
+        """Begin empty; at most ``context`` positions come."""
+        self.recurrent, self._keys_values = Recurrent(), KeysValues(context)
+
+    def __getitem__(self, at: int) -> Recurrent | KeysValues:
+        return (self.recurrent, self._keys_values)[at]
+
+    def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
+        """Cut both back to ``position``; see ``Recurrent.cut``."""
+        self.recurrent.cut(position, replay)
+        self._keys_values.cut(position)
+
+    def grows(self) -> tuple[bool, ...]:
+        """Say of each array of ``saved`` whether its third dimension counts positions."""
+        return self.recurrent.grows() + self._keys_values.grows()
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return what must be evaluated before a call returns."""
+        return self.recurrent.arrays() + self._keys_values.arrays()
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return the state: the recurrence's, then keys and values."""
+        return self.recurrent.saved() + self._keys_values.saved()
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Take what ``saved`` gave."""
+        self.recurrent.restore(state[:-2], position)
+        self._keys_values.restore(state[-2:], position)
+
+
+class Stateless:
+    """What a layer keeps that mixes no positions: nothing."""
+
+    def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
+        """Do nothing."""
+
+    def grows(self) -> tuple[bool, ...]:
+        """Return nothing: there are no arrays."""
+        return ()
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return nothing."""
+        return ()
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return nothing."""
+        return ()
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Do nothing."""
 
 
 class Reach:
@@ -201,4 +275,20 @@ class Reach:
         self._old = self._middle = position
 
 
-LayerCache: TypeAlias = KeysValues | Recurrent
+LayerCache: TypeAlias = KeysValues | Recurrent | Both | Stateless
+
+
+def new_cache(kind: str, context: int, window: int | None) -> LayerCache:
+    """Return the empty state of a layer of a kind."""
+    if kind == "none":
+        return Stateless()
+    if kind == "linear":
+        return Recurrent()
+    return Both(context) if kind == "both" else KeysValues(context, window)
+
+
+def recurrence_of(cache: LayerCache) -> Recurrent | None:
+    """Return the recurrent state that a layer keeps, alone or beside keys and values."""
+    if isinstance(cache, Both):
+        return cache.recurrent
+    return cache if isinstance(cache, Recurrent) else None

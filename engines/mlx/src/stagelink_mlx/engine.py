@@ -256,7 +256,7 @@ class MlxEngine:
         self._broken = False
 
     def _new_stream(self, layers: LayerRange) -> _Stream:
-        reach = Reach() if "linear" in self._family.layer_kinds else None
+        reach = Reach() if layers.has_recurrence else None
         return _Stream(layers.new_caches(self._settings.context), reach)
 
     def _cut(self, layers: LayerRange, stream: _Stream, position: int) -> None:

@@ -6,6 +6,7 @@ is changed in place.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from stagelink_mlx.wide import refuse_field
@@ -13,8 +14,44 @@ from stagelink_mlx.wide import refuse_field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["settle_lfm2"]
+__all__ = [
+    "settle_falcon",
+    "settle_granite",
+    "settle_jamba",
+    "settle_lfm2",
+    "settle_mamba",
+    "settle_mamba2",
+    "settle_nemotron",
+]
 
+# What a recurrence's time steps begin with, and how its residuals are held.
+_STEP_TRAINING = (
+    "rescale_prenorm_residual",
+    "residual_in_fp32",
+    "time_step_floor",
+    "time_step_init_scheme",
+    "time_step_scale",
+)
+# Which of several equal programs runs.
+_MAMBA_TRAINING = (
+    "fused_add_norm",
+    "pad_vocab_size_multiple",
+    "ssm_cfg",
+    "use_associative_scan",
+    "use_mambapy",
+)
+_NEMOTRON_WORDS = (
+    "chunk_size",
+    "expand",
+    "mamba_ssm_cache_dtype",
+    "moe_shared_expert_overlap",
+    "mtp_hybrid_override_pattern",
+    "mtp_layers_block_type",
+    "num_logits_to_keep",
+    "use_mamba_kernels",
+)
+_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+_OLDER = {"mamba": "linear_attention", "attention": "full_attention"}
 # Words of released files about training.
 _LFM2_TRAINING = (
     "block_mlp_init_scale",
@@ -45,10 +82,146 @@ def settle_lfm2(config: dict[str, Any], layers: int) -> None:
             raise refuse_field("full_attn_idxs", "the layers of layer_types", numbers)
         kinds = config["layer_types"] = found
     if isinstance(kinds, list):
-        config["full_attn_idxs"] = [n for n, one in enumerate(kinds) if one == "full_attention"]
+        numbers = [n for n, one in enumerate(kinds) if one == "full_attention"]
+        # mlx_lm looks for one, to make masks that the engine makes.
+        config["full_attn_idxs"] = numbers or [layers]
     if "block_ffn_dim_multiplier" in config:
         # What mlx_lm calls the width of the rows in a feed-forward block.
         config["block_dim"] = config["hidden_size"]
+
+
+def settle_granite(config: dict[str, Any], layers: int) -> None:
+    """GraniteMoeHybrid: nothing turns unless RoPE is named; without experts one block is left."""
+    _drop(config, ("init_method", "mamba_chunk_size"))
+    config.setdefault("layer_types", ["linear_attention"] * layers)
+    place = config.pop("position_embedding_type")
+    if place not in (None, "nope", "rope"):
+        raise refuse_field("position_embedding_type", "rope or nothing", place)
+    config["position_embedding_type"] = place or "nope"
+    _limit(config)
+    _inner(config, config.pop("mamba_expand") * config["hidden_size"])
+    if not config["num_local_experts"]:
+        # What mlx_lm calls the one block.
+        config["intermediate_size"] = config.get("shared_intermediate_size")
+
+
+def settle_falcon(config: dict[str, Any], layers: int) -> None:
+    """Falcon-H1: every layer attends and has a recurrence."""
+    _drop(config, ("num_logits_to_keep",))
+    config.setdefault("layer_types", ["hybrid"] * layers)
+    _limit(config)
+    inner = config.get("mamba_d_ssm")
+    inner = config["mamba_expand"] * config["hidden_size"] if inner is None else inner
+    config["mamba_d_ssm"] = inner
+    _inner(config, inner)
+    for key, count in (("mlp_multipliers", 2), ("ssm_multipliers", 5)):
+        if config[key] is None:
+            config[key] = [1.0] * count
+        if not isinstance(config[key], list) or len(config[key]) != count:
+            raise refuse_field(key, f"{count} numbers", config[key])
+
+
+def settle_mamba(config: dict[str, Any], layers: int) -> None:
+    """Mamba: no layer attends, and heads that a file says nevertheless mean nothing."""
+    _drop(config, (*_STEP_TRAINING, *_MAMBA_TRAINING, "time_step_max", "time_step_min"))
+    _same(
+        config,
+        {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "intermediate_size"},
+    )
+    _recurrent_only(config, layers)
+    width = config.pop("expand") * config["hidden_size"]
+    said = config.setdefault("intermediate_size", width)
+    if said != width:
+        raise refuse_field("intermediate_size", f"{width} as expand says", said)
+    if config["time_step_rank"] == "auto":
+        config["time_step_rank"] = -(-config["hidden_size"] // 16)
+
+
+def settle_mamba2(config: dict[str, Any], layers: int) -> None:
+    """Mamba-2: as Mamba, with heads of its own."""
+    width, heads = config.get("head_dim"), config.get("num_heads")
+    settle_mamba(config, layers)
+    _limit(config)
+    _drop(config, ("chunk_size", "norm_before_gate"))
+    inner = config["intermediate_size"]
+    if not isinstance(width, int) or not isinstance(heads, int) or width * heads != inner:
+        raise refuse_field("num_heads", f"heads of {inner} values in all", heads)
+    config["ssm_state_size"] = config["ssm_state_size"] or config["state_size"]
+
+
+def settle_jamba(config: dict[str, Any], layers: int) -> None:
+    """Jamba: which layers attend, and which have experts, is said by two numbers each."""
+    _drop(config, (*_MAMBA_TRAINING, "use_mamba_kernels", "calc_logits_for_entire_prompt"))
+    period, offset = config.pop("attn_layer_period"), config.pop("attn_layer_offset")
+    kinds = ["attention" if n % period == offset else "mamba" for n in range(layers)]
+    config["attn_layer_period"], config["attn_layer_offset"] = period, offset
+    config["layer_types"] = [
+        "full_attention" if kind == "attention" else "linear_attention" for kind in kinds
+    ]
+    # mlx_lm looks for a layer of each kind, to make masks that the engine makes: one more of each.
+    config["layers_block_type"] = [*kinds, "attention", "mamba"]
+    # It adds the offset to a layer's number, where the model's own code subtracts it.
+    period, offset = config["expert_layer_period"], config["expert_layer_offset"]
+    config["expert_layer_offset"] = (period - offset) % period
+    if config["mamba_dt_rank"] == "auto":
+        config["mamba_dt_rank"] = -(-config["hidden_size"] // 16)
+
+
+def settle_nemotron(config: dict[str, Any], layers: int) -> None:
+    """Nemotron-H: a layer is one thing only, and letters or words say which."""
+    _drop(config, (*_STEP_TRAINING, *_NEMOTRON_WORDS))
+    letters = config.get("hybrid_override_pattern")
+    words = config.get("layers_block_type")
+    if isinstance(letters, str):
+        spelt = [_LETTERS.get(one, one) for one in letters]
+        if words is not None and words != spelt:
+            raise refuse_field("hybrid_override_pattern", "what layers_block_type says", letters)
+        words = spelt
+    if config.get("layer_types") is None:
+        config["layer_types"] = words
+    kinds = config["layer_types"]
+    if isinstance(kinds, list):
+        kinds = [_OLDER.get(one, one) if isinstance(one, str) else one for one in kinds]
+        config["layer_types"] = config["layers_block_type"] = kinds
+    config["hybrid_override_pattern"] = None
+    config["num_hidden_layers"] = layers
+    _limit(config)
+    if config["time_step_limit"] != [0.0, math.inf]:
+        raise refuse_field("time_step_limit", "no limits", config["time_step_limit"])
+    # transformers limits steps from below, by what it calls their least value at the beginning.
+    config["time_step_limit"] = [float(config["time_step_min"]), math.inf]
+    if config.setdefault("mamba_proj_bias", config["use_bias"]) != config["use_bias"]:
+        raise refuse_field("mamba_proj_bias", "the value of use_bias", config["mamba_proj_bias"])
+
+
+def _recurrent_only(config: dict[str, Any], layers: int) -> None:
+    """Say that all layers are recurrent, and one head that none of them has."""
+    config["layer_types"] = ["linear_attention"] * layers
+    config["num_attention_heads"] = config["num_key_value_heads"] = 1
+
+
+def _limit(config: dict[str, Any]) -> None:
+    """Bring the limits of time steps into two numbers; JSON has no word for no limit."""
+    said = config.get("time_step_limit")
+    if said is None:
+        said = [0.0, math.inf]
+    try:
+        low, high = (
+            float(one["__float__"]) if isinstance(one, dict) else float(one) for one in said
+        )
+    except (KeyError, TypeError, ValueError):
+        raise refuse_field("time_step_limit", "two numbers", said) from None
+    config["time_step_limit"] = [low, high]
+
+
+def _inner(config: dict[str, Any], width: int) -> None:
+    """Hold the heads of a Mamba-2 recurrence against its width."""
+    heads, one = config.get("mamba_n_heads"), config["mamba_d_head"]
+    if not isinstance(heads, int) or heads < 1:
+        raise refuse_field("mamba_n_heads", "a whole number above 0", heads)
+    config["mamba_d_head"] = one = width // heads if one == "auto" else one
+    if one * heads != width:
+        raise refuse_field("mamba_d_head", f"{heads} heads of {width} values in all", one)
 
 
 def _drop(config: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -6,8 +6,9 @@ families' config classes in transformers 5.
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stagelink_mlx import hybrid_configs
 from stagelink_mlx.recipes import Recipe, fixed_fields
@@ -22,6 +23,38 @@ _LFM2_WORDS: Final = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie
 _LFM2_PARTS: Final = tuple(
     (f".feed_forward.{old}.", f".feed_forward.{new}.")
     for old, new in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj"))
+)
+
+# How far time steps may go where nothing bounds them.
+_ANY_STEP: Final = {"time_step_limit": ([0.0, math.inf],)}
+_STATES: Final = {"linear_attention": "linear", "mamba": "linear"}
+_FALCON_FACTORS: Final = (
+    *("attention_in", "attention_out", "embedding", "key", "lm_head", "ssm_in", "ssm_out"),
+)
+_MAMBA: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "body": "backbone",
+        "embedding": "embeddings",
+        "norm": "norm_f",
+        "rope": "",
+        "kinds": _STATES,
+        "mixer": ("norm", "mixer"),
+        "layout": "recurrent",
+        "made": frozenset(("num_attention_heads",)),
+    }
+)
+# mlx_lm's modules have the one epsilon that all released files say.
+_MAMBA_FIXED: Final = fixed_fields(hidden_act="silu", layer_norm_epsilon=1e-5, rms_norm=True)
+_MAMBA_MEANT: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "conv_kernel": 4,
+        "expand": 2,
+        "state_size": 16,
+        "time_step_rank": "auto",
+        "tie_word_embeddings": True,
+        "use_bias": False,
+        "use_conv_bias": True,
+    }
 )
 
 HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
@@ -63,6 +96,172 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="recurrent",
             renames=_LFM2_PARTS,
             settle=hybrid_configs.settle_lfm2,
+        ),
+        "granitemoehybrid": Recipe(
+            "granitemoehybrid",
+            fixed_fields(hidden_act="silu", normalization_function=(None, "rmsnorm")),
+            meant={
+                "attention_bias": False,
+                "mamba_conv_bias": True,
+                "mamba_d_conv": 4,
+                "mamba_d_head": "auto",
+                "mamba_expand": 2,
+                "mamba_n_groups": 1,
+                "mamba_proj_bias": False,
+                "mlp_bias": False,
+                "num_local_experts": 8,
+                "position_embedding_type": None,
+                "time_step_limit": None,
+            },
+            words={"layers_block_type": "layer_types"},
+            kinds={"mamba": "linear", "attention": "full", "linear_attention": "linear"},
+            kind_words=("layer_types", {"linear": "mamba", "full": "attention"}),
+            mixer=("input_layernorm", "mamba"),
+            layout="granite_hybrid",
+            embedding_scale="embedding_multiplier",
+            logits_divisor="logits_scaling",
+            settle=hybrid_configs.settle_granite,
+        ),
+        "falcon_h1": Recipe(
+            "falcon_h1",
+            fixed_fields(hidden_act="silu", mamba_use_mlp=True, **_ANY_STEP),
+            meant={
+                **{f"{name}_multiplier": 1.0 for name in _FALCON_FACTORS},
+                "attention_bias": False,
+                "mamba_chunk_size": 256,
+                "mamba_conv_bias": True,
+                "mamba_d_conv": 4,
+                "mamba_d_head": "auto",
+                "mamba_expand": 2,
+                "mamba_n_groups": 1,
+                "mamba_norm_before_gate": True,
+                "mamba_proj_bias": False,
+                "mamba_rms_norm": False,
+                "mamba_use_mlp": True,
+                "mlp_bias": False,
+                # Read by nobody.
+                "mlp_expansion_factor": 8,
+                "mlp_multipliers": [1.0] * 2,
+                "projectors_bias": False,
+                "ssm_multipliers": [1.0] * 5,
+                "time_step_limit": None,
+            },
+            norm="final_layernorm",
+            words={"layers_block_type": "layer_types"},
+            kinds={"hybrid": "both"},
+            mixer=("input_layernorm", "mamba"),
+            call="two_masks",
+            layout="falcon_hybrid",
+            embedding_scale="embedding_multiplier",
+            logits_factor="lm_head_multiplier",
+            settle=hybrid_configs.settle_falcon,
+        ),
+        "mamba": Recipe(
+            "mamba",
+            _MAMBA_FIXED,
+            meant={**_MAMBA_MEANT, "use_bcdt_rms": False, "mixer_rms_eps": 1e-6},
+            **_MAMBA,
+            call="no_mask",
+            settle=hybrid_configs.settle_mamba,
+        ),
+        "falcon_mamba": Recipe(
+            "mamba",
+            _MAMBA_FIXED,
+            meant={**_MAMBA_MEANT, "use_bcdt_rms": True, "mixer_rms_eps": 1e-6},
+            **_MAMBA,
+            call="no_mask",
+            settle=hybrid_configs.settle_mamba,
+        ),
+        "mamba2": Recipe(
+            "mamba2",
+            fixed_fields(hidden_act="silu", rms_norm=True, norm_before_gate=(True, False)),
+            meant={
+                "conv_kernel": 4,
+                "expand": 2,
+                # Read by nobody.
+                "max_position_embeddings": 2056,
+                "n_groups": 8,
+                "ssm_state_size": None,
+                "time_step_limit": None,
+                "time_step_rank": "auto",
+                "tie_word_embeddings": False,
+                "use_bias": False,
+                "use_conv_bias": True,
+            },
+            **_MAMBA,
+            settle=hybrid_configs.settle_mamba2,
+        ),
+        "jamba": Recipe(
+            "jamba",
+            fixed_fields(hidden_act="silu"),
+            meant={
+                "attn_layer_offset": 4,
+                "attn_layer_period": 8,
+                "expert_layer_offset": 1,
+                "expert_layer_period": 2,
+                "mamba_conv_bias": True,
+                "mamba_d_conv": 4,
+                "mamba_d_state": 16,
+                "mamba_dt_rank": "auto",
+                "mamba_expand": 2,
+                "mamba_proj_bias": False,
+                "num_experts": 16,
+                "num_experts_per_tok": 2,
+                "tie_word_embeddings": False,
+            },
+            norm="final_layernorm",
+            rope="",
+            kinds=_STATES,
+            mixer=("input_layernorm", "mamba"),
+            layout="recurrent",
+            settle=hybrid_configs.settle_jamba,
+        ),
+        "nemotron_h": Recipe(
+            "nemotron_h",
+            fixed_fields(
+                attention_bias=False,
+                mamba_hidden_act="silu",
+                mlp_hidden_act="relu2",
+                n_shared_experts=1,
+                sliding_window=None,
+            ),
+            meant={
+                "attention_bias": False,
+                "conv_kernel": 4,
+                "hybrid_override_pattern": None,
+                "mlp_bias": False,
+                "moe_intermediate_size": 7688,
+                "moe_latent_size": None,
+                "moe_shared_expert_intermediate_size": 7688,
+                "n_group": 1,
+                "n_groups": 8,
+                "n_routed_experts": 8,
+                "n_shared_experts": 1,
+                "norm_topk_prob": True,
+                "num_experts_per_tok": 2,
+                "routed_scaling_factor": 1.0,
+                "time_step_limit": None,
+                "time_step_max": 0.1,
+                "time_step_min": 0.001,
+                "topk_group": 1,
+                "use_bias": False,
+                "use_conv_bias": True,
+            },
+            body="backbone",
+            embedding="embeddings",
+            norm="norm_f",
+            rope="",
+            attention="mixer",
+            words={
+                "mamba_conv_bias": "use_conv_bias",
+                "mamba_d_conv": "conv_kernel",
+                "mamba_dt_limit": "time_step_limit",
+                "mamba_n_groups": "n_groups",
+            },
+            kinds={**_STATES, "moe": "none", "mlp": "none"},
+            mixer=("norm", "mixer"),
+            layout="nemotron_hybrid",
+            settle=hybrid_configs.settle_nemotron,
         ),
     }
 )

@@ -6,7 +6,8 @@ the engine evaluates.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 from mlx import nn
@@ -14,7 +15,7 @@ from mlx.utils import tree_flatten
 
 from stagelink.engine import CheckpointError
 from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
-from stagelink_mlx.cache import KeysValues, Recurrent
+from stagelink_mlx.cache import new_cache, recurrence_of
 from stagelink_mlx.corrections import correct_layers
 from stagelink_mlx.dense import corrected
 from stagelink_mlx.ends import Ends, at_path, body_of
@@ -33,6 +34,8 @@ __all__ = ["LayerRange"]
 
 # A layer of mlx_lm whose RoPE was taken out, because this layer has none (smollm3).
 _NO_ROPE = "NoPE"
+# Kinds of layers whose state cannot be cut at any position.
+_RECURRENT = frozenset(("linear", "both"))
 # One matrix an expert, not quantized.
 _FLOAT_EXPERTS = "SwitchLinear"
 
@@ -45,6 +48,7 @@ class LayerRange:
 
     Attributes:
         held_bytes: Bytes that the own tensors take once they are read.
+        has_recurrence: Whether the model has recurrent layers, on this stage or on another.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class LayerRange:
         self._family, self._lead = family, lead
         self._first, self._end = first, end
         self._kinds = family.layer_kinds[first:end]
+        self.has_recurrence = not _RECURRENT.isdisjoint(family.layer_kinds)
         self._window = family.config.get("sliding_window")
         self._dtype = dtype
         # In 16 bits the rows have fewer digits than a long sum loses.
@@ -136,10 +141,13 @@ class LayerRange:
         """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
         masks = self._masks(first, rows.shape[1])
         for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
-            if isinstance(cache, Recurrent):
-                cache.begin(rows)
+            recurrent = recurrence_of(cache)
+            if recurrent is not None:
+                recurrent.begin(rows)
             if self._recipe.by_name:
                 rows = layer(rows, mask=masks[kind], cache=cache)
+            elif self._recipe.call:
+                rows = _CALLS[self._recipe.call](layer, rows, masks[kind], cache)
             else:
                 rows = layer(rows, masks[kind], cache)
         return rows.astype(self._dtype)
@@ -147,10 +155,7 @@ class LayerRange:
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
         for layer, cache in zip(self._layers, caches, strict=True):
-            if isinstance(cache, Recurrent):
-                cache.cut(position, _replay(layer, self._recipe.mixer, cache))
-            else:
-                cache.cut(position)
+            cache.cut(position, _replay(layer, self._recipe.mixer, cache))
 
     def _masks(self, first: int, count: int) -> dict[str, Any]:
         """Return the mask of each kind of layer for ``count`` rows from position ``first`` on.
@@ -164,12 +169,14 @@ class LayerRange:
         sliding = full
         if self._window is not None and count > 1 and first + count > self._window:
             sliding = _mask(first, count, max(0, first - self._window + 1), self._window)
-        return {"full": full, "mla": full, "sliding": sliding, "linear": None}
+        masks = dict.fromkeys(self._kinds, full) | {"sliding": sliding, "linear": None}
+        chunk = self._family.config.get("attention_chunk_size")
+        if "chunked" in self._kinds and first + count > chunk:
+            masks["chunked"] = _chunk_mask(first, count, chunk)
+        return masks
 
     def _new_cache(self, kind: str, context: int) -> LayerCache:
-        if kind == "linear":
-            return Recurrent()
-        return KeysValues(context, self._window if kind == "sliding" else None)
+        return new_cache(kind, context, self._window if kind == "sliding" else None)
 
     def _turn_heads(self) -> None:
         """Give every layer the RoPE that the config says; see rope.py."""
@@ -261,12 +268,27 @@ def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:
     return lambda path, _: how.get(path, False)
 
 
-def _replay(layer: Any, names: tuple[str, str], cache: Recurrent) -> Callable[[mx.array], object]:
+# How layers take mask and cache where it is not as second and third.
+_CALLS: Final[Mapping[str, Callable[[Any, mx.array, Any, LayerCache], mx.array]]] = (
+    MappingProxyType(
+        {
+            # The second one is keys and values for layers that share them.
+            "pair": lambda layer, rows, mask, cache: layer(rows, mask, cache)[0],
+            "no_mask": lambda layer, rows, _, cache: layer(rows, cache=cache),
+            "two_masks": lambda layer, rows, mask, cache: layer(
+                rows, cache=cache, attn_mask=mask, mamba_mask=None
+            ),
+        }
+    )
+)
+
+
+def _replay(layer: Any, names: tuple[str, str], cache: LayerCache) -> Callable[[mx.array], object]:
     """Return what runs the recurrence of one layer alone; the rest of its work is not evaluated."""
-    norm, mixer = (layer[name] for name in names)
+    norm, mixer = names
 
     def run(rows: mx.array) -> object:
-        return mixer(norm(rows), None, cache)
+        return layer[mixer](layer[norm](rows), mask=None, cache=recurrence_of(cache))
 
     return run
 
@@ -277,6 +299,13 @@ def _mask(first: int, count: int, begin: int, window: int | None) -> mx.array:
     columns = mx.arange(begin, first + count)[None]
     seen = columns <= rows
     return seen if window is None else seen & (columns > rows - window)
+
+
+def _chunk_mask(first: int, count: int, chunk: int) -> mx.array:
+    """Return ``[count, first + count]``: a row sees what comes before it in its own chunk."""
+    rows = mx.arange(first, first + count)[:, None]
+    columns = mx.arange(0, first + count)[None]
+    return (columns <= rows) & (columns // chunk == rows // chunk)
 
 
 def _refuse(reason: str, name: str, expected: str, got: str) -> CheckpointError:

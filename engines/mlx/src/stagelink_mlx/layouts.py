@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, mx.array]
     Layout = Callable[[Arrays, Mapping[str, Any]], dict[str, mx.array]]
 
-__all__ = ["LAYOUTS"]
+__all__ = ["LAYOUTS", "halves", "stacked"]
 
 _EXPERT = re.compile(r"(.*\.)experts\.(\d+)\.(\w+)\.(weight|scales|biases)")
 # Mixtral's names of gate, down and up.
 _PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _CONV = ".linear_attn.conv1d.weight"
-_KERNELS = (".conv1d.weight", ".conv.conv.weight")
 # Norms of the Gated DeltaNet families that multiply by 1 + weight.
 _SHIFTED = (
     ".input_layernorm.weight",
@@ -45,7 +44,7 @@ def _as_it_is(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return dict(arrays)
 
 
-def _stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+def stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Stack what belongs to single experts.
 
     Raises:
@@ -76,7 +75,7 @@ def _stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
 
 def _flat_correction(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """ERNIE: the experts' correction comes as one row ``[1, experts]``."""
-    found = _stacked(arrays, config)
+    found = stacked(arrays, config)
     for name, array in found.items():
         if name.endswith(_CORRECTION):
             found[name] = array.flatten()
@@ -85,13 +84,13 @@ def _flat_correction(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.
 
 def _stacked_in_place(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Stack single experts under the name that they have."""
-    found = _stacked(arrays, config)
+    found = stacked(arrays, config)
     return {name.replace(".switch_mlp.", ".experts."): one for name, one in found.items()}
 
 
 def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Gated DeltaNet: kernels ``[channels, positions, 1]``, and the sum 1 + weight as the norm."""
-    found = _stacked(arrays, config)
+    found = stacked(arrays, config)
     for name, array in found.items():
         if name.endswith(_CONV):
             found[name] = array.moveaxis(2, 1)
@@ -100,18 +99,9 @@ def _delta(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
-def _recurrent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
-    """Short convolutions: kernels ``[channels, positions, 1]``."""
-    found = _stacked(arrays, config)
-    for name, array in found.items():
-        if name.endswith(_KERNELS) and array.ndim == 3:
-            found[name] = array.moveaxis(2, 1)
-    return found
-
-
 def _latent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """DeepSeek-V3: what makes keys of a latent, turned, and what makes values, a matrix a head."""
-    found = _stacked(arrays, config)
+    found = stacked(arrays, config)
     heads, plain = config["num_attention_heads"], config["qk_nope_head_dim"]
     for name in [one for one in found if one.endswith(_LATENT)]:
         stem, both = name.removesuffix(_LATENT), found.pop(name)
@@ -121,7 +111,7 @@ def _latent(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
-def _halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+def halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Granite's experts: one tensor ``[experts, 2 * inner, width]`` has gate before up."""
     del config
     found: dict[str, mx.array] = {}
@@ -133,6 +123,22 @@ def _halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
             found |= {f"{at}.gate_proj.{last}": gate, f"{at}.up_proj.{last}": up}
         else:
             found[name.replace(".output_linear.", ".switch_mlp.down_proj.")] = array
+    return found
+
+
+def _turned_halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Llama 4's experts: one tensor ``[experts, in, 2 * inner]`` has gate before up."""
+    del config
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        stem, _, last = name.rpartition(".")
+        if last == "gate_up_proj":
+            gate, up = mx.split(array.swapaxes(-1, -2), 2, axis=1)
+            found |= {f"{stem}.gate_proj.weight": gate, f"{stem}.up_proj.weight": up}
+        elif last == "down_proj" and array.ndim == 3:
+            found[f"{name}.weight"] = array.swapaxes(-1, -2)
+        else:
+            found[name] = array
     return found
 
 
@@ -162,13 +168,13 @@ def _split_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.ar
 LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
     {
         "as_it_is": _as_it_is,
-        "stacked": _stacked,
+        "stacked": stacked,
         "delta": _delta,
         "flat_correction": _flat_correction,
-        "halves": _halves,
+        "halves": halves,
         "latent": _latent,
         "stacked_in_place": _stacked_in_place,
-        "recurrent": _recurrent,
         "split_experts": _split_experts,
+        "turned_halves": _turned_halves,
     }
 )

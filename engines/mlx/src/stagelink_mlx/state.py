@@ -61,10 +61,12 @@ class StateFormat:
             probe: The caches of a stream of one row, which need not be evaluated.
         """
         first, end, context = bounds
-        grows = [hasattr(cache, "offset") for cache in probe]
         self._parts = [
-            [_Part(one.shape, one.dtype, growing) for one in cache.saved()]
-            for cache, growing in zip(probe, grows, strict=True)
+            [
+                _Part(one.shape, one.dtype, grows)
+                for one, grows in zip(cache.saved(), cache.grows(), strict=True)
+            ]
+            for cache in probe
         ]
         facts = json.dumps(dict(family.config), sort_keys=True, default=str).encode()
         shapes = repr(self._parts).encode()

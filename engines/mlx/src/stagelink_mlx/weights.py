@@ -12,6 +12,7 @@ import numpy as np
 
 from stagelink.engine import CheckpointError
 from stagelink_mlx.dense_layouts import DENSE_LAYOUTS
+from stagelink_mlx.hybrid_layouts import HYBRID_LAYOUTS
 from stagelink_mlx.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Weights:
         self.layers_at = f"{recipe.body}.{recipe.layers}."
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
-        self._layout = {**LAYOUTS, **DENSE_LAYOUTS}[recipe.layout]
+        self._layout = {**LAYOUTS, **DENSE_LAYOUTS, **HYBRID_LAYOUTS}[recipe.layout]
 
     def expected(self, names: Iterable[str]) -> dict[str, mx.array]:
         """Return what ``read`` would, unread: arrays of the right shape and dtype."""

@@ -1,0 +1,163 @@
+"""Parts of state-space layers that mlx_lm's modules compute otherwise than the models' own code.
+
+It builds no layer and reads no weights; ``corrections.py`` says when it is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx import nn
+
+from stagelink_mlx.routers import Router, Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink.engine import Family
+
+__all__ = ["GatedNorm", "SelectiveScan", "correct_recurrence"]
+
+
+def correct_recurrence(layer: Any, family: Family) -> None:
+    """Correct a layer of a family with a recurrence in place."""
+    config, kind = family.config, family.model_type
+    if kind in ("mamba", "falcon_mamba") or (kind == "jamba" and "mamba" in layer):
+        name = "mamba" if kind == "jamba" else "mixer"
+        epsilon = config["mixer_rms_eps"] if kind == "falcon_mamba" else None
+        layer[name] = SelectiveScan(layer[name], epsilon)
+    if kind == "jamba" and "router" in layer.feed_forward:
+        layer.feed_forward = PlainShares(layer.feed_forward, config["num_experts_per_tok"])
+    if kind == "nemotron_h" and "gate" in layer.mixer:
+        routing = Routing(
+            config["n_routed_experts"],
+            config["num_experts_per_tok"],
+            config["n_group"],
+            config["topk_group"],
+            config["norm_topk_prob"],
+            config["routed_scaling_factor"],
+        )
+        layer.mixer.gate = Router(routing, family.width)
+    if kind == "mamba2":
+        layer.norm.eps = config["layer_norm_epsilon"]
+    for name, groups in (("mamba", "mamba_n_groups"), ("mixer", "n_groups")):
+        mixer = layer.get(name)
+        norm = None if mixer is None or groups not in config else mixer.get("norm")
+        if norm is not None:
+            mixer.norm = GatedNorm(norm.weight, config, config[groups])
+
+
+class GatedNorm(nn.Module):
+    """The norm of Mamba-2's outputs (arXiv 2405.21060, 7.2), in groups, with the gate's SiLU.
+
+    mlx_lm's norms some families' rows in one piece whatever the number of groups.
+    """
+
+    def __init__(self, weight: mx.array, config: Mapping[str, Any], groups: int) -> None:
+        """Take the weight's shape and the config's numbers."""
+        super().__init__()
+        self.weight = mx.zeros(weight.shape)
+        self.groups = groups
+        self.epsilon = config["rms_norm_eps" if "rms_norm_eps" in config else "layer_norm_epsilon"]
+        self.is_gated_after = config.get("mamba_norm_before_gate", False)
+
+    def __call__(self, rows: mx.array, gate: mx.array) -> mx.array:
+        """Return ``[..., width]`` of rows and gates ``[..., width]``."""
+        dtype, rows = rows.dtype, rows.astype(mx.float32)
+        gates = nn.silu(gate.astype(mx.float32))
+        if not self.is_gated_after:
+            rows = rows * gates
+        parts = mx.unflatten(rows, axis=-1, shape=(self.groups, -1))
+        mean = mx.mean(mx.square(parts), axis=-1, keepdims=True)
+        rows = (parts * mx.rsqrt(mean + self.epsilon)).flatten(-2)
+        rows = self.weight * rows.astype(dtype)
+        return rows * gates.astype(dtype) if self.is_gated_after else rows
+
+
+class SelectiveScan(nn.Module):
+    """Mamba's block (arXiv 2312.00752, 3.2), with its state in float32.
+
+    mlx_lm's keeps its state in caches of its own class alone, and in the rows' dtype.
+    """
+
+    def __init__(self, block: Any, epsilon: float | None) -> None:
+        """Take the parts of mlx_lm's block.
+
+        Args:
+            block: Its weights are read later.
+            epsilon: Of norms without weights on step, input and output; ``None`` where the block
+                has norms of its own, or none.
+        """
+        super().__init__()
+        for name, part in block.items():
+            if isinstance(part, mx.array | nn.Module):
+                self[name] = part
+        self.rank, self.size = block.time_step_rank, block.ssm_state_size
+        self.epsilon = epsilon
+
+    def __call__(self, rows: mx.array, cache: Any = None, mask: mx.array | None = None) -> mx.array:
+        """Return ``[1, rows, width]`` of rows, and leave the state in ``cache``."""
+        del mask
+        inner, gate = mx.split(self.in_proj(rows), 2, axis=-1)
+        inner = nn.silu(self.conv1d(self._joined(inner, cache)))
+        step, fed, read = mx.split(self.x_proj(inner), [self.rank, self.rank + self.size], axis=-1)
+        step, fed, read = self._normed(step, fed, read)
+        step = nn.softplus(self.dt_proj(step)).astype(mx.float32)
+        states = self._states(step, inner, fed, cache)
+        out = (states @ read.astype(mx.float32)[..., None]).squeeze(-1)
+        out = out + self.D.astype(mx.float32) * inner
+        cache.advance(rows.shape[1])
+        scanned: mx.array = self.out_proj(out.astype(rows.dtype) * nn.silu(gate))
+        return scanned
+
+    def _joined(self, inner: mx.array, cache: Any) -> mx.array:
+        """Return the rows behind those that the kernel still reaches, and keep the last ones."""
+        reach = self.conv1d.weight.shape[1] - 1
+        before = cache[0]
+        if before is None:
+            before = mx.zeros((1, reach, inner.shape[-1]), inner.dtype)
+        joined = mx.concatenate([before, inner], axis=1)
+        cache[0] = joined[:, joined.shape[1] - reach :]
+        return joined
+
+    def _normed(
+        self, step: mx.array, fed: mx.array, read: mx.array
+    ) -> tuple[mx.array, mx.array, mx.array]:
+        if self.epsilon is not None:
+            plain = (mx.fast.rms_norm(one, None, self.epsilon) for one in (step, fed, read))
+            step, fed, read = plain
+        if "dt_layernorm" in self:
+            step = self.dt_layernorm(step)
+            fed, read = self.b_layernorm(fed), self.c_layernorm(read)
+        return step, fed, read
+
+    def _states(self, step: mx.array, inner: mx.array, fed: mx.array, cache: Any) -> mx.array:
+        """Return the state after each row, ``[1, rows, channels, size]``, and keep the last."""
+        decays = mx.exp(-mx.exp(self.A_log.astype(mx.float32)) * step[..., None])
+        news = (step * inner)[..., None] * fed.astype(mx.float32)[:, :, None]
+        state, states = cache[1], []
+        for at in range(news.shape[1]):
+            new = news[:, at]
+            state = new if state is None else state * decays[:, at] + new
+            states.append(state)
+        cache[1] = state
+        return mx.stack(states, axis=1)
+
+
+class PlainShares(nn.Module):
+    """Jamba's experts: shares are a softmax over all of them; mlx_lm's is over the chosen ones."""
+
+    def __init__(self, block: Any, used: int) -> None:
+        """Take the router and the experts of mlx_lm's block."""
+        super().__init__()
+        self.router, self.switch_mlp = block.router, block.switch_mlp
+        self.used = used
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        """Return ``[..., width]`` of rows ``[..., width]``."""
+        shares = mx.softmax(self.router(rows).astype(mx.float32), axis=-1)
+        chosen = mx.argpartition(-shares, kth=self.used - 1, axis=-1)[..., : self.used]
+        part = mx.take_along_axis(shares, chosen, axis=-1).astype(rows.dtype)
+        out: mx.array = (self.switch_mlp(rows, chosen) * part[..., None]).sum(axis=-2)
+        return out
