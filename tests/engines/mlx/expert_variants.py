@@ -93,6 +93,18 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "hunyuan_v1_moe": _family(
         "hunyuan_v1_moe", num_experts=8, moe_topk=3, intermediate_size=48, head_dim=16
     ),
+    "llama4_text": _family(
+        "llama4_text",
+        num_local_experts=4,
+        num_experts_per_tok=1,
+        intermediate_size=48,
+        intermediate_size_mlp=96,
+        interleave_moe_layer_step=2,
+        head_dim=24,
+        attention_chunk_size=_WINDOW,
+        floor_scale=20,
+        attn_scale=0.5,
+    ),
     "phimoe": _family(
         "phimoe",
         num_local_experts=8,
@@ -145,7 +157,7 @@ def _shared() -> dict[str, Variant]:
         for tied in (True, False) if name not in _NEVER_TIED else ():
             word = "tied" if tied else "untied"
             found[f"{name}-{word}"] = Variant(name, {"tie_word_embeddings": tied})
-        for used in (1, 4) if name not in ("phimoe", "youtu") else ():
+        for used in (1, 4) if name not in ("llama4_text", "phimoe", "youtu") else ():
             key = _USED.get(name, "num_experts_per_tok")
             found[f"{name}-uses_{used}"] = Variant(name, {key: used})
     return found
@@ -280,6 +292,22 @@ def _rest() -> dict[str, Variant]:
     ):
         said = {key: value}
         found[f"hunyuan_v1_moe-{key}"] = Variant("hunyuan_v1_moe", {}, said, "config_field", key)
+    for key, value in (
+        ("attention_bias", True),
+        ("attention_chunk_size", None),
+        ("attn_temperature_tuning", False),
+        ("use_qk_norm", False),
+        ("interleave_moe_layer_step", 1),
+        ("no_rope_layer_interval", 3),
+        ("rms_norm_eps", 0.1),
+    ):
+        found[f"llama4_text-{key}"] = Variant("llama4_text", {key: value})
+    order = {"no_rope_layers": [0, 1, 1, 0, 1, 1, 1, 0]}
+    found["llama4_text-order"] = Variant("llama4_text", order)
+    unsaid = {"layer_types": None, "moe_layers": None, "no_rope_layers": None}
+    found["llama4_text-unsaid"] = Variant("llama4_text", {}, unsaid)
+    odd = {"moe_layers": [2, 5]}
+    found["llama4_text-moe_layers"] = Variant("llama4_text", odd, {}, "config_field", "moe_layers")
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
     found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})
     for key in ("attention_bias", "lm_head_bias"):

@@ -120,6 +120,7 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         "rope_theta": rope.get("rope_theta"),
         "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0),
         "tie_word_embeddings": family.tied,
+        "rope_scaling": None,
         # No experts that all rows share is None there, and would be a block of no width as 0.
         "n_shared_experts": family.config.get("n_shared_experts") or None,
     }

@@ -14,6 +14,7 @@ __all__ = [
     "settle_dots1",
     "settle_hunyuan",
     "settle_hunyuan_moe",
+    "settle_llama4",
     "settle_minimax",
 ]
 
@@ -68,6 +69,24 @@ def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
     shared = config.get("num_shared_expert")
     if shared not in (1, [1] * layers):
         raise refuse_field("num_shared_expert", "1 for every layer", shared)
+
+
+def settle_llama4(config: dict[str, Any], layers: int) -> None:
+    """Say of each layer whether it turns and in what it looks; refuse odd places of experts."""
+    every, step = config.pop("no_rope_layer_interval"), config["interleave_moe_layer_step"]
+    turns = config.get("no_rope_layers") or [int((n + 1) % every != 0) for n in range(layers)]
+    if not isinstance(turns, list) or len(turns) < layers:
+        raise refuse_field("no_rope_layers", f"1 or 0 for each of {layers} layers", turns)
+    config["no_rope_layers"] = turns
+    wanted = list(range(step - 1, layers, step))
+    experts = config.pop("moe_layers", None)
+    if experts not in (None, wanted):
+        raise refuse_field("moe_layers", f"every layer of step {step}", experts)
+    if config.get("layer_types") is None:
+        chunks = config.get("attention_chunk_size") is not None
+        config["layer_types"] = [
+            "chunked_attention" if one and chunks else "full_attention" for one in turns[:layers]
+        ]
 
 
 def settle_afmoe(config: dict[str, Any], layers: int) -> None:

@@ -13,6 +13,7 @@ from stagelink_mlx.expert_fields import (
     settle_afmoe,
     settle_dots1,
     settle_hunyuan_moe,
+    settle_llama4,
     settle_minimax,
 )
 from stagelink_mlx.lone_recipes import LONE_RECIPES
@@ -262,6 +263,27 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 )
             ),
             settle=settle_hunyuan_moe,
+        ),
+        "llama4_text": Recipe(
+            "llama4",
+            fixed_fields(hidden_act="silu", num_experts_per_tok=1),
+            "TextArgs",
+            outer="language_model.",
+            meant={
+                "attention_bias": False,
+                "attention_chunk_size": 8192,
+                "attn_scale": 0.1,
+                "attn_temperature_tuning": True,
+                "floor_scale": 8192,
+                "interleave_moe_layer_step": 1,
+                "no_rope_layer_interval": 4,
+                "use_qk_norm": True,
+            },
+            traditional=True,
+            layout="turned_halves",
+            kinds=MappingProxyType({"chunked_attention": "chunked"}),
+            made=frozenset(("for_llm_compressor", "no_rope_layers")),
+            settle=settle_llama4,
         ),
         # Two experts, whatever a file says: the second is chosen after the first is masked out.
         "phimoe": Recipe(

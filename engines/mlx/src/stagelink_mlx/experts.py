@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.llama4 import TemperedAttention
 from stagelink_mlx.routers import RoutedBlock, Router, Routing
 
 if TYPE_CHECKING:
@@ -169,6 +170,11 @@ def _correct_hunyuan_v1_moe(layer: Any, family: Family, n: int) -> None:
     layer.mlp = RoutedBlock(gate, old.switch_mlp, old.shared_mlp)
 
 
+def _correct_llama4(layer: Any, family: Family, n: int) -> None:
+    turns = bool(family.config["no_rope_layers"][n])
+    layer.self_attn = TemperedAttention(layer.self_attn, family.config, turns=turns)
+
+
 def _correct_minimax_m2(layer: Any, family: Family, n: int) -> None:
     del n
     config = family.config
@@ -204,7 +210,6 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "afmoe": _afmoe,
         "ernie4_5_moe": _ernie4_5_moe,
         "exaone_moe": _exaone_moe,
-        "glm4_moe": lambda _: {"rope_scaling": None},
         "glm4_moe_lite": _glm4_moe_lite,
         "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "minimax_m2": _minimax_m2,
@@ -220,6 +225,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "glm4_moe": _correct_gate,
         "glm4_moe_lite": _correct_glm4_moe_lite,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
+        "llama4_text": _correct_llama4,
         "minimax_m2": _correct_minimax_m2,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,
