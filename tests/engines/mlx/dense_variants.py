@@ -55,6 +55,22 @@ DENSE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         dim_model_base=32,
     ),
     "iquestcoder": _family("iquestcoder", head_dim=16),
+    "mellum": (
+        "mellum",
+        {
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "sliding_window": 16,
+            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
+            "mlp_layer_types": ["sparse"] * 8,
+            "rope_parameters": {
+                "full_attention": {**_PLAIN, "rope_type": "linear", "factor": 2.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
 }
 # Fields of the usual tiny model that a family does not have; its config class keeps them anyway.
 _GONE: Final[dict[str, dict[str, Any]]] = {
@@ -67,7 +83,9 @@ _OLD_WORDS: Final = ("gpt2", "gpt_bigcode", "gptj")
 _ONE_EACH: Final = (*_OLD_WORDS, "gpt_neox", "minicpm3")
 _ALWAYS_TIED: Final = ("gpt2",)
 _NEVER_TIED: Final = ("gpt_neox", "gptj", "phi")
-_ROPES: Final = [name for name, (_, fields) in DENSE.items() if "rope_parameters" in fields]
+_ROPES: Final = [
+    name for name, (_, fields) in DENSE.items() if "rope_type" in fields.get("rope_parameters", {})
+]
 
 
 def _of(
@@ -81,9 +99,10 @@ def _of(
 
 def _shared() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
-    for name in DENSE:
+    for name, (_, fields) in DENSE.items():
         found[f"{name}-as_it_is"] = _of(name)
-        few = {"num_hidden_layers": 2, "vocab_size": 259}
+        kinds = {key: value[-2:] for key, value in fields.items() if key.endswith("layer_types")}
+        few = {"num_hidden_layers": 2, "vocab_size": 259, **kinds}
         found[f"{name}-two_layers"] = _of(name, few)
         key = "activation_function" if name in _OLD_WORDS else "hidden_act"
         word = "hidden_act|activation_function"
@@ -101,7 +120,10 @@ def _shared() -> dict[str, Variant]:
             found[f"{name}-linear"] = _of(name, {"rope_parameters": rope})
         rope = {**rope, "rope_type": "dynamic"}
         refused = ("rope_scaling", "dynamic") if name != "ministral3" else ("config_field", "rope")
-        found[f"{name}-dynamic"] = _of(name, {}, {"rope_parameters": rope}, *refused)
+        if name == "internlm3":
+            found[f"{name}-dynamic"] = _of(name, {"rope_parameters": rope})
+        else:
+            found[f"{name}-dynamic"] = _of(name, {}, {"rope_parameters": rope}, *refused)
     return found
 
 
@@ -143,7 +165,11 @@ def _own() -> dict[str, Variant]:
     )
     found["apertus-released"] = _of("apertus", {}, {"post_norm": False, "qk_norm": True})
     found["bitnet-attention_bias"] = _of("bitnet", {"attention_bias": True})
-    for name in ("exaone", "internlm3", "iquestcoder"):
+    both = {"attention_bias": True, "mlp_bias": True}
+    found["internlm3-biases"] = _of("internlm3", both)
+    one = {"attention_bias": True}
+    found["internlm3-one_bias"] = _of("internlm3", {}, one, "config_field", "attention_bias")
+    for name in ("exaone", "iquestcoder"):
         for key in ("attention_bias", "mlp_bias"):
             found[f"{name}-{key}"] = _of(name, {key: True})
     words = {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 8}
@@ -155,6 +181,10 @@ def _own() -> dict[str, Variant]:
     found["ministral3-no_beta"] = _of(
         "ministral3", {}, {"rope_parameters": _PLAIN}, "config_field", "rope_parameters"
     )
+    dense = {"mlp_layer_types": ["dense"] + ["sparse"] * 7}
+    found["mellum-dense_first"] = _of("mellum", {}, dense, "config_field", "mlp_layer_types")
+    found["mellum-norm_topk_prob"] = _of("mellum", {"norm_topk_prob": False})
+    found["mellum-none_slides"] = _of("mellum", {"layer_types": ["full_attention"] * 8})
     found["nanochat-epsilon"] = _of("nanochat", {"rms_norm_eps": 0.3})
     found["nanochat-uncapped"] = _of("nanochat", {"final_logit_softcapping": None})
     found["nanochat-cap"] = _of("nanochat", {"final_logit_softcapping": 2.0})

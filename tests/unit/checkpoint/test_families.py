@@ -266,6 +266,19 @@ def test_a_list_of_kinds_says_how_many_layers_a_wide_family_has():
     assert refused(sizes | {"model_type": "nemotron_h"}).reason == "config_field"
 
 
+def test_a_wide_family_may_call_its_sizes_as_openelm_does():
+    sizes = {
+        "model_type": "openelm",
+        "num_transformer_layers": 2,
+        "model_dim": 32,
+        "max_context_length": 64,
+        "vocab_size": 50,
+    }
+    family = read_family(sizes)
+    assert (family.layers, family.width, family.context) == (2, 32, 64)
+    assert refused(sizes | {"model_dim": 0}).reason == "config_field"
+
+
 def test_a_gguf_of_an_architecture_without_float_reading_is_a_family_of_its_own():
     config = SIZES | {"model_type": "gguf:phi3", "tie_word_embeddings": False}
     shapes = {"token_embd.weight": (100, 64), "output_norm.weight": (64,)}

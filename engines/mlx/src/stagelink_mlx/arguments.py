@@ -137,10 +137,17 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
             "llama_4_scaling_beta": family.config["llama_4_scaling_beta"],
             "original_max_position_embeddings": rope["original_max_position_embeddings"],
         }
-    if family.model_type == "olmo3":
+    if family.model_type in ("mellum", "spark2_5"):
+        # Masks and turning are the engine's.
+        kinds = ("sliding_attention", "full_attention")
+        found |= {
+            "sliding_window": 1,
+            "rope_parameters": {kind: {"rope_theta": rope["rope_theta"]} for kind in kinds},
+        }
+    if family.model_type in ("olmo3", "mellum"):
         found |= {
             "layer_types": ["sliding_attention", "full_attention"] * family.layers,
-            "sliding_window": None,
+            "sliding_window": 1,
         }
     if family.model_type == "gpt_oss":
         # mlx_lm looks for both kinds, to make masks that the engine makes (layers.py).

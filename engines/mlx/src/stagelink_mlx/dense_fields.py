@@ -10,7 +10,33 @@ from typing import Any
 
 from stagelink_mlx.wide import refuse_field
 
-__all__ = ["base_width", "fourfold", "longer_positions", "one_key_head", "rotary_values"]
+__all__ = [
+    "base_width",
+    "blocks_of_layers",
+    "experts_everywhere",
+    "first_qwen",
+    "fourfold",
+    "heads_of_layers",
+    "latent_base_width",
+    "longer_positions",
+    "one_key_head",
+    "rotary_values",
+    "still",
+]
+
+_NAS_ATTENTION = frozenset(
+    (
+        "n_heads_in_group",
+        "no_op",
+        "num_sink_tokens",
+        "replace_with_linear",
+        "sparsify",
+        "unshifted_sink",
+        "use_prefill_window_in_sink_attention",
+        "window_length",
+    )
+)
+_NAS_BLOCK = frozenset(("ffn_mult", "no_op", "replace_with_linear", "sparsify"))
 
 
 def fourfold(config: dict[str, Any], layers: int) -> None:
@@ -60,14 +86,103 @@ def longer_positions(config: dict[str, Any], layers: int) -> None:
 
 def base_width(config: dict[str, Any], layers: int) -> None:
     """MiniCPM: rows are divided by how much wider they are than those of the first model."""
-    width, heads = config["hidden_size"], config["num_attention_heads"]
+    width = config["hidden_size"]
     if config.get("dim_model_base") is None:
         config["dim_model_base"] = width
     if config.get("scale_depth") is None:
         config["scale_depth"] = layers**0.5
     config["logits_divisor"] = width / config["dim_model_base"]
+
+
+def latent_base_width(config: dict[str, Any], layers: int) -> None:
+    """MiniCPM3: as above, and the widths of latent heads that follow from others."""
+    base_width(config, layers)
     keys = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+    width, heads = config["hidden_size"], config["num_attention_heads"]
     for key, value in (("v_head_dim", width // heads), ("qk_head_dim", keys)):
         said = config.pop(key, None)
         if said not in (None, value):
             raise refuse_field(key, str(value), said)
+
+
+def still(config: dict[str, Any], layers: int) -> None:
+    """InternLM: the scaling that changes with the length begins behind the model's context."""
+    del layers
+    said = config.get("attention_bias")
+    if said != config.get("mlp_bias"):
+        # In the family the last matrix of the attention follows the block, in mlx_lm the others.
+        raise refuse_field("attention_bias", f"{config['mlp_bias']} as mlp_bias says", said)
+    for key in ("rope_scaling", "rope_parameters"):
+        said = config.get(key)
+        kind = said.get("rope_type", said.get("type")) if isinstance(said, dict) else None
+        if kind == "dynamic" and said.keys() <= {"factor", "rope_theta", "rope_type", "type"}:
+            theta = {"rope_theta": said["rope_theta"]} if "rope_theta" in said else {}
+            config[key] = {"rope_type": "default", **theta}
+
+
+def experts_everywhere(config: dict[str, Any], layers: int) -> None:
+    """Mellum: every layer has experts, which the kinds of blocks may say."""
+    for key in ("mlp_layer_types", "mtp_layer_types", "mtp_mlp_layer_types"):
+        said = config.pop(key, None)
+        if key == "mlp_layer_types" and said not in (None, ["sparse"] * layers):
+            raise refuse_field(key, "sparse for each layer", said)
+
+
+def heads_of_layers(config: dict[str, Any], layers: int) -> None:
+    """OpenELM: each layer has its own number of heads, and its own width of a block."""
+    lists: dict[str, list[Any]] = {}
+    for key in ("num_query_heads", "num_kv_heads", "ffn_multipliers"):
+        value = config.get(key)
+        if not isinstance(value, list) or len(value) != layers:
+            raise refuse_field(key, f"a list with one of each of {layers} layers", value)
+        if any(type(one) not in (int, float) or one <= 0 for one in value):
+            raise refuse_field(key, "numbers above 0", value)
+        lists[key] = value
+    for query, shared in zip(lists["num_query_heads"], lists["num_kv_heads"], strict=True):
+        if type(query) is not int or type(shared) is not int or query % shared:
+            raise refuse_field("num_kv_heads", f"a divisor of {query} heads", shared)
+    most = max(lists["num_query_heads"])
+    config |= {"num_attention_heads": most, "num_key_value_heads": most}
+
+
+def first_qwen(config: dict[str, Any], layers: int) -> None:
+    """Qwen: what it does behind the length that it was trained with is not done here."""
+    del layers
+    trained, context = config.pop("seq_length", None), config.get("max_position_embeddings")
+    for key in ("use_dynamic_ntk", "use_logn_attn"):
+        if config.pop(key, False) and trained != context:
+            wanted = f"seq_length to be max_position_embeddings, {context}"
+            raise refuse_field("seq_length", f"{wanted}, where {key} is said", trained)
+    wide = config["hidden_size"] // config["num_attention_heads"]
+    if config.setdefault("kv_channels", wide) != wide:
+        raise refuse_field("kv_channels", str(wide), config["kv_channels"])
+
+
+def blocks_of_layers(config: dict[str, Any], layers: int) -> None:
+    """Nemotron-NAS: each layer has an attention and a block of its own kind, or none."""
+    blocks = config.get("block_configs")
+    if not isinstance(blocks, list) or len(blocks) != layers:
+        raise refuse_field("block_configs", f"one for each of {layers} layers", blocks)
+    kinds = []
+    for one in blocks:
+        _nas_part(one, "ffn", _NAS_BLOCK)
+        attention = _nas_part(one, "attention", _NAS_ATTENTION)
+        attends = not (attention.get("no_op") or attention.get("replace_with_linear"))
+        group = attention.get("n_heads_in_group")
+        if attends and (type(group) is not int or config["num_attention_heads"] % group):
+            raise refuse_field("block_configs", "groups that divide the heads", attention)
+        kinds.append("full_attention" if attends else "no_attention")
+    config["layer_types"] = kinds
+    if config.get("num_key_value_heads") is None:
+        config["num_key_value_heads"] = config["num_attention_heads"]
+
+
+def _nas_part(block: Any, name: str, known: frozenset[str]) -> dict[str, Any]:
+    """Return one part of a layer's description, of which mlx_lm reads every field that is set."""
+    part = block.get(name) if isinstance(block, dict) else None
+    if not isinstance(part, dict) or not part.keys() <= known:
+        raise refuse_field("block_configs", f"parts of {', '.join(sorted(known))}", part)
+    for key in ("num_sink_tokens", "sparsify", "unshifted_sink", "window_length"):
+        if part.get(key):
+            raise refuse_field("block_configs", f"layers without {key}", part)
+    return part

@@ -8,10 +8,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import mlx.core as mx
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import mlx.core as mx
 
     from stagelink_mlx.layouts import Arrays, Layout
 
@@ -29,6 +29,16 @@ def _turned(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
+def _three_in_turn(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """GPT-BigCode with keys for every head: files have a head's query, key and value together."""
+    found, heads = dict(arrays), config["num_attention_heads"]
+    for name, array in arrays.items():
+        if ".attn.c_attn." in name and not config["multi_query"]:
+            parts = mx.unflatten(array, 0, (heads, 3, -1))
+            found[name] = parts.swapaxes(0, 1).flatten(0, 2)
+    return found
+
+
 def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Apertus: the constants of xIELU come as rows of one value."""
     del config
@@ -38,5 +48,5 @@ def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
 
 
 DENSE_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
-    {"scalars": _scalars, "turned": _turned}
+    {"scalars": _scalars, "three_in_turn": _three_in_turn, "turned": _turned}
 )

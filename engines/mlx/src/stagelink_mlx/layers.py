@@ -79,7 +79,7 @@ class LayerRange:
                 tensors are not those of mlx_lm's layers.
         """
         self._recipe = check_family(family)
-        family = understood(family, self._recipe)
+        family = understood(family, self._recipe, checkpoint.config)
         module, arguments = model_arguments(family, self._recipe)
         model = module.Model(arguments)
         self._family, self._lead = family, lead

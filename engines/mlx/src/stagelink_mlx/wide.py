@@ -92,8 +92,13 @@ _ROPE: Final = frozenset(
 )
 
 
-def understood(family: Family, recipe: Recipe) -> Family:
+def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Family:
     """Return the family with a config in which everything that a layer needs is said.
+
+    Args:
+        family: As the checkpoint reads it; to it a field of the value null is none.
+        recipe: How it is built.
+        file: The config as the file has it, which may say null where something else is meant.
 
     Raises:
         ConfigError: ``config_field``, ``layer_types`` or ``rope_scaling``.
@@ -107,7 +112,12 @@ def understood(family: Family, recipe: Recipe) -> Family:
         said.pop("max_window_layers", None)
     for key in sorted((_ELSEWHERE - recipe.made) & said.keys()):
         raise refuse_field(key, "no such field", said[key])
-    config = {**recipe.meant, **said}
+    text = file.get("text_config")
+    nulls = [
+        key for key, value in (text if isinstance(text, dict) else file).items() if value is None
+    ]
+    off = dict.fromkeys(recipe.words.get(key, key) for key in nulls)
+    config = {**recipe.meant, **{key: None for key in off if key in recipe.meant}, **said}
     # Said at the top, or among rope_parameters, or nowhere.
     for key in (_SHARE, "rope_theta"):
         if key not in said:

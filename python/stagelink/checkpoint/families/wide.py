@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.opened import TensorInfo
 
 # What older decoders call the same.
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 # Where a list of all layers' kinds is what says how many there are (nemotron_h).
 _LAYER_LISTS = ("layers_block_type", "layer_types")
-_WIDTH = ("hidden_size", "n_embd", "d_model")
+_WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
-_CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_CONTEXT = (
+    *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
+    *("max_context_length", "block_size"),
+)
 _EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
 _EPSILON_DEFAULT = 1e-5
 _KINDS = {
