@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -30,6 +30,27 @@ if TYPE_CHECKING:
     from stagelink_transformers.model import LayerRange
 
 _ADVICE = "fetch or export the checkpoint again"
+# A layer's experts, which MLX stacks, and one expert in transformers' files. Families of the
+# checkpoint's own table come with single experts.
+_STACK = ".switch_mlp."
+_SINGLE: dict[str, dict[str, str]] = {
+    "mlp": {"gate_proj": "gate_proj", "up_proj": "up_proj", "down_proj": "down_proj"},
+    "block_sparse_moe": {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
+}
+
+
+class _Source(NamedTuple):
+    """What of the checkpoint one part of a target is read from.
+
+    Attributes:
+        pattern: The library's pattern that the name fits, or the name.
+        name: The checkpoint's.
+        expert: Which of a stack, or ``None`` for the whole tensor.
+    """
+
+    pattern: str
+    name: str
+    expert: int | None
 
 
 @dataclasses.dataclass(slots=True)
@@ -37,7 +58,7 @@ class _Target:
     """One tensor of the modules, and the tensors of the checkpoint that it is made of."""
 
     transform: Any
-    sources: list[tuple[str, str]]
+    sources: list[_Source]
 
 
 def kept_dtypes(model: LayerRange) -> dict[str, torch.dtype]:
@@ -70,14 +91,15 @@ def fill(
         progress: Told of bytes done and in all.
 
     Raises:
-        CheckpointError: ``tensor_missing`` or ``tensor_shape``, naming the tensor.
+        CheckpointError: ``tensor_missing``, ``tensor_shape`` or ``tensor_unknown``, naming the
+            tensor.
     """
     causal = model.model
     state: dict[str, torch.Tensor] = causal.state_dict()
     kept = kept_dtypes(model)
-    plan = _plan(causal, state, names)
+    plan = _plan(causal, state, _tensors(checkpoint, names))
     sizes = {
-        at: sum(checkpoint.tensors[name].nbytes for _, name in target.sources)
+        at: sum(_nbytes(checkpoint, source) for source in target.sources)
         for at, target in plan.items()
     }
     done, total = 0, sum(sizes.values())
@@ -85,9 +107,9 @@ def fill(
         if progress is not None:
             progress(done, total)
         dtype = kept.get(at, state[at].dtype)
-        for pattern, name in target.sources:
-            read = functools.partial(_read, checkpoint, name, dtype, device)
-            target.transform.add_tensor(at, name, pattern, read)
+        for source in target.sources:
+            read = functools.partial(_read, checkpoint, source, dtype, device)
+            target.transform.add_tensor(at, source.name, source.pattern, read)
         made = target.transform.convert(at, model=causal, config=causal.config)
         for name, values in made.items():
             _put(causal, name, values[0] if isinstance(values, list) else values)
@@ -103,13 +125,33 @@ def fill(
             raise CheckpointError(text, reason="tensor_missing")
 
 
+def _tensors(checkpoint: Checkpoint, names: Mapping[str, str]) -> dict[str, tuple[str, int | None]]:
+    """Return every own tensor by its name in the modules' files, MLX's stacks as single experts."""
+    found: dict[str, tuple[str, int | None]] = {}
+    for name, own in names.items():
+        before, stack, after = own.rpartition(_STACK)
+        part, _, kind = after.partition(".")
+        block = before.rpartition(".")[2]
+        single = _SINGLE.get(block, {}).get(part)
+        shape = checkpoint.tensors[name].shape
+        if not stack or single is None or len(shape) != 3:
+            found[own] = name, None
+            continue
+        for expert in range(shape[0]):
+            found[f"{before}.experts.{expert}.{single}.{kind}"] = name, expert
+    return found
+
+
 def _plan(
-    causal: Any, state: dict[str, torch.Tensor], names: Mapping[str, str]
+    causal: Any, state: dict[str, torch.Tensor], tensors: Mapping[str, tuple[str, int | None]]
 ) -> dict[str, _Target]:
     """Find out which tensors of the checkpoint make which tensor of the modules.
 
     The library's own table says it: names of older files, and experts that are single in files and
     stacked in modules.
+
+    Raises:
+        CheckpointError: ``tensor_unknown`` for experts of MLX that are of another form.
     """
     mapping = get_model_conversion_mapping(causal)
     renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
@@ -117,26 +159,42 @@ def _plan(
     by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
     prefix = causal.base_model_prefix
     plan: dict[str, _Target] = {}
-    for name in sorted(names, key=lambda one: dot_natural_key(names[one])):
-        own = names[name]
+    for own in sorted(tensors, key=dot_natural_key):
+        name, expert = tensors[own]
         at, pattern = rename_source_key(own, renamings, converters, prefix, state)
         if at not in state and own in state:
             at, pattern = own, None
+        if at not in state and _STACK in name:
+            text = (
+                f"{name}: expected experts as transformers has them in {type(causal).__name__}, "
+                "got a stack of MLX's that is not taken apart here; use --engine mlx"
+            )
+            raise CheckpointError(text, reason="tensor_unknown")
         if at not in state:
             continue
         if at not in plan:
             transform: Any = copy.deepcopy(by_pattern[pattern]) if pattern else None
             plan[at] = _Target(transform or WeightRenaming(name, at), [])
-        plan[at].sources.append((pattern or name, name))
+        plan[at].sources.append(_Source(pattern or name, name, expert))
     return plan
 
 
 def _read(
-    checkpoint: Checkpoint, name: str, dtype: torch.dtype, device: torch.device
+    checkpoint: Checkpoint, source: _Source, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """Read one tensor; the checkpoint gives memory aligned to 64 bytes, and so does torch."""
     how = "float32" if dtype == torch.float32 else "rounded"
-    return torch.from_numpy(checkpoint.read(name, how)).to(device=device, dtype=dtype)
+    if source.expert is None:
+        values = checkpoint.read(source.name, how)
+    else:
+        values = checkpoint.read(source.name, how, rows=(source.expert, source.expert + 1))[0]
+    return torch.from_numpy(values).to(device=device, dtype=dtype)
+
+
+def _nbytes(checkpoint: Checkpoint, source: _Source) -> int:
+    """Return the bytes in the files."""
+    info = checkpoint.tensors[source.name]
+    return info.nbytes if source.expert is None else info.nbytes // info.shape[0]
 
 
 def _put(causal: nn.Module, name: str, value: torch.Tensor) -> None:
