@@ -106,8 +106,12 @@ def logical_forms(
     inner = text if isinstance(text, dict) else {}
     model_type = inner.get("model_type") or config.get("model_type")
     settings = next((c[k] for c in (config, inner) for k in _KEYS if c.get(k) is not None), None)
+    # Older files that read pictures have the text's fields beside the pictures'.
+    has_pictures = bool(inner) or isinstance(config.get("vision_config"), dict)
     named = {
-        name: one for name, one in placed.items() if not (inner and name.startswith(_PICTURES))
+        name: one
+        for name, one in placed.items()
+        if not (has_pictures and name.startswith(_PICTURES))
     }
     forms: dict[str, Form] = {}
     if settings is not None:

@@ -257,6 +257,16 @@ def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
     assert refused(config | {"architectures": ["Olmo9Encoder"]}).reason == "architecture"
 
 
+def test_the_text_of_a_model_with_pictures_is_of_the_family_that_it_says():
+    text = SIZES | {"model_type": "llama"}
+    whole = {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
+    family = read_family(whole | {"text_config": text})
+    assert (family.model_type, family.prefix) == ("llama", "model.language_model.")
+    other = {"text_config": text, "architectures": ["LlavaEncoder"]}
+    assert refused(whole | other).reason == "architecture"
+    assert refused(text | {"architectures": whole["architectures"]}).reason == "architecture"
+
+
 def test_a_list_of_kinds_says_how_many_layers_a_wide_family_has():
     sizes = {key: value for key, value in SIZES.items() if key != "num_hidden_layers"}
     kinds = {"layers_block_type": ["linear_attention", "moe", "mlp"]}

@@ -87,6 +87,15 @@ def test_a_composite_is_its_text_model_without_the_pictures(tmp_path, prefix):
     assert set(checkpoint.tensors) == set(family.all_tensors())
 
 
+def test_a_text_beside_its_pictures_is_opened_without_them(tmp_path):
+    weights = {f"model.layers.{n}.mlp.weight": np.ones((8, 8), np.float32) for n in range(2)}
+    pictures = {"visual.patch.weight": np.zeros((3, 3), np.float32)}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "vocab_size": 9}
+    config = sizes | {"model_type": "qwen2_vl", "vision_config": {"depth": 1}}
+    checkpoint, family = opened(write_folder(tmp_path, config, weights | pictures))
+    assert set(checkpoint.tensors) == set(weights) == set(family.all_tensors())
+
+
 def test_a_text_model_under_a_composite_name_is_found_where_its_tensors_are(tmp_path):
     weights = {
         name.replace("model.", "model.language_model.", 1): one

@@ -114,7 +114,12 @@ def read_family(
         return read(plain, model_type, tensors)
     allowed = config_fields.ARCHITECTURES[model_type]
     named = [] if architectures is None else architectures
-    if not isinstance(named, list) or any(name not in allowed for name in named):
+    # What reads pictures too may be of any name; its text is of the family that it says.
+    whole = "ForConditionalGeneration" if text is not None else None
+    if not isinstance(named, list) or not all(
+        name in allowed or (whole and isinstance(name, str) and name.endswith(whole))
+        for name in named
+    ):
         raise outer.refusal("architectures", allowed[0], named, reason="architecture")
     return _READERS[model_type](source, model_type)
 
