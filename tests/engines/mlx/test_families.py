@@ -63,7 +63,8 @@ def test_a_split_has_the_bits_of_the_whole_in_every_chunking(
 
 
 @pytest.mark.parametrize(
-    ("name", "outer"), [("qwen3_5_text", "qwen3_5"), ("gemma3_text", "gemma3")]
+    ("name", "outer"),
+    [("qwen3_5_text", "qwen3_5"), ("gemma3_text", "gemma3"), ("deepseek_v3", "kimi_vl")],
 )
 def test_a_composite_checkpoint_has_the_bits_of_its_text_model(
     tiny: Callable[..., Path], tmp_path: Path, name: str, outer: str
@@ -74,7 +75,9 @@ def test_a_composite_checkpoint_has_the_bits_of_its_text_model(
     moved = {one.replace("model.", "model.language_model.", 1): t for one, t in tensors.items()}
     save_file(moved, tmp_path / "model.safetensors")
     text = json.loads((tiny(name) / "config.json").read_text(encoding="utf-8"))
-    config = {"model_type": outer, "text_config": text, "tie_word_embeddings": True}
+    tied = text["tie_word_embeddings"]
+    config = {"model_type": outer, "text_config": text, "tie_word_embeddings": tied}
+    config |= {"architectures": ["AnyNameForConditionalGeneration"]}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     script = in_chunks(token_ids(count=40), [33, 1, 6])
     expected = make_pipeline(tiny(name)).play(script)

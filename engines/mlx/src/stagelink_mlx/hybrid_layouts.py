@@ -107,11 +107,31 @@ def _factor(part: str, config: Mapping[str, Any], *, is_bias: bool) -> mx.array 
     return mx.concatenate([mx.full(size, whole * one) for one, size in parts])
 
 
+def _turned_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Qwen3-VL's experts: gate before up, ``[experts, in, out]`` in its own files.
+
+    transformers 5 writes some of them turned; the way back down says which it is.
+    """
+    width, found = config["hidden_size"], dict(arrays)
+    for name in arrays:
+        stem = name.removesuffix(".experts.down_proj")
+        if stem == name:
+            continue
+        down, both = found.pop(name), found.pop(f"{stem}.experts.gate_up_proj")
+        if down.shape[1] != width:
+            down, both = down.swapaxes(-1, -2), both.swapaxes(-1, -2)
+        gate, up = mx.split(both, 2, axis=1)
+        for part, one in (("down_proj", down), ("gate_proj", gate), ("up_proj", up)):
+            found[f"{stem}.switch_mlp.{part}.weight"] = one
+    return found
+
+
 HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
     {
         "recurrent": _recurrent,
         "granite_hybrid": _granite,
         "falcon_hybrid": _falcon,
         "nemotron_hybrid": _nemotron,
+        "turned_experts": _turned_experts,
     }
 )

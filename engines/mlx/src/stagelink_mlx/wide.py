@@ -41,6 +41,7 @@ _WORDS: Final = frozenset(
         "eod_token_id",
         "hidden_dropout",
         "id2label",
+        "is_composition",
         "is_encoder_decoder",
         "label2id",
         "output_attentions",

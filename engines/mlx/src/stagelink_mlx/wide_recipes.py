@@ -14,6 +14,7 @@ from stagelink_mlx.expert_fields import settle_hunyuan
 from stagelink_mlx.expert_recipes import EXPERT_RECIPES
 from stagelink_mlx.hybrid_recipes import HYBRID_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.text_recipes import TEXT_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +30,13 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **DENSE_RECIPES,
         **EXPERT_RECIPES,
         **HYBRID_RECIPES,
+        **TEXT_RECIPES,
         "mistral": Recipe(
             "llama",
             fixed_fields(hidden_act="silu"),
             model_type="llama",
-            meant=_NO_BIAS,
+            # The texts of some models with pictures leave the usual number of heads out.
+            meant={**_NO_BIAS, "num_attention_heads": 32},
             slides_alike=True,
         ),
         "phi3": Recipe(
