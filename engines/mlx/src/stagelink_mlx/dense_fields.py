@@ -114,7 +114,9 @@ def still(config: dict[str, Any], layers: int) -> None:
         raise refuse_field("attention_bias", f"{config['mlp_bias']} as mlp_bias says", said)
     for key in ("rope_scaling", "rope_parameters"):
         said = config.get(key)
-        kind = said.get("rope_type", said.get("type")) if isinstance(said, dict) else None
+        if not isinstance(said, dict):
+            continue
+        kind = said.get("rope_type", said.get("type"))
         if kind == "dynamic" and said.keys() <= {"factor", "rope_theta", "rope_type", "type"}:
             theta = {"rope_theta": said["rope_theta"]} if "rope_theta" in said else {}
             config[key] = {"rope_type": "default", **theta}
