@@ -105,6 +105,26 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         floor_scale=20,
         attn_scale=0.5,
     ),
+    "mistral4": (
+        "mistral4",
+        {
+            **_ROUTED,
+            **_LATENT,
+            "q_lora_rank": 40,
+            "first_k_dense_replace": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.4,
+            },
+        },
+    ),
     "phimoe": _family(
         "phimoe",
         num_local_experts=8,
@@ -117,9 +137,12 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 _NEVER_TIED: Final = ("phimoe",)
-_LATENT_NAMES: Final = ("glm4_moe_lite", "youtu")
+_LATENT_NAMES: Final = ("glm4_moe_lite", "mistral4", "youtu")
 _USED: Final = {"ernie4_5_moe": "moe_k", "hunyuan_v1_moe": "moe_topk"}
-_GROUPED: Final = ("glm4_moe", "dots1", "solar_open", "exaone_moe", "glm4_moe_lite")
+_GROUPED: Final = (
+    *("glm4_moe", "dots1", "solar_open", "exaone_moe"),
+    *("glm4_moe_lite", "mistral4"),
+)
 _SCALED: Final = {
     "linear": {"rope_type": "linear", "factor": 2.0},
     "llama3": {
@@ -143,10 +166,10 @@ def _shared() -> dict[str, Variant]:
         found[f"{name}-two_layers"] = Variant(name, few)
         if name not in _LATENT_NAMES:
             found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
-        for kind, scaled in _SCALED.items() if name != "phimoe" else ():
+        for kind, scaled in _SCALED.items() if name not in ("phimoe", "mistral4") else ():
             rope = {**fields["rope_parameters"], "rope_theta": 10000.0, **scaled}
             found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope})
-        rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+        rope = {**fields["rope_parameters"], "rope_type": "dynamic", "factor": 2.0}
         found[f"{name}-dynamic"] = Variant(
             name, {}, {"rope_parameters": rope}, "rope_scaling", "dynamic"
         )
@@ -180,11 +203,14 @@ def _own() -> dict[str, Variant]:
             changed = {"n_group": groups, "topk_group": used}
             found[f"{name}-groups_{groups}_{used}"] = Variant(name, changed)
         found[f"{name}-shares_not_normed"] = Variant(name, {"norm_topk_prob": False})
+        if name == "mistral4":
+            # No word of its files says how experts are chosen.
+            continue
         greedy = {"topk_method": "greedy"}
         found[f"{name}-greedy"] = Variant(name, {}, greedy, "config_field", "topk_method")
         softmax = {"scoring_func": "softmax"}
         found[f"{name}-softmax"] = Variant(name, {}, softmax, "config_field", "scoring_func")
-    for name in ("glm4_moe", "solar_open", "glm4_moe_lite", "youtu"):
+    for name in ("glm4_moe", "solar_open", "glm4_moe_lite", "mistral4", "youtu"):
         found[f"{name}-attention_bias"] = Variant(name, {"attention_bias": True})
     for name in ("dots1", "afmoe"):
         biased = {"attention_bias": True}
@@ -203,9 +229,11 @@ def _own() -> dict[str, Variant]:
         for kind in ("full", "sliding"):
             alike = {"layer_types": [f"{kind}_attention"] * 8, **window}
             found[f"{name}-all_{kind}"] = Variant(name, alike)
-    for name in ("glm4_moe", "dots1", "exaone_moe"):
+    for name in ("glm4_moe", "dots1", "exaone_moe", "mistral4"):
         for dense in (0, 8):
-            found[f"{name}-dense_{dense}"] = Variant(name, {"first_k_dense_replace": dense})
+            # With the ids of 4 two experts of mistral4 are close in a row.
+            changed = {"first_k_dense_replace": dense}
+            found[f"{name}-dense_{dense}"] = Variant(name, changed, seed=5)
     for name in ("glm4_moe_lite", "exaone_moe"):
         order = ["sparse", "dense"] * 4
         found[f"{name}-dense_between"] = Variant(
@@ -214,9 +242,11 @@ def _own() -> dict[str, Variant]:
         order = ["dense"] * 3 + ["sparse"] * 5
         found[f"{name}-dense_3"] = Variant(name, {"mlp_layer_types": order})
     for name in _LATENT_NAMES:
-        found[f"{name}-whole_queries"] = Variant(name, {"q_lora_rank": None})
+        if name != "mistral4":
+            found[f"{name}-whole_queries"] = Variant(name, {"q_lora_rank": None})
         found[f"{name}-halves_turn"] = Variant(name, {"rope_interleave": False})
-        rope = {**_PLAIN, **_SCALED["yarn"], "mscale": 1.0, "mscale_all_dim": 1.0}
+        rope = {**EXPERTS[name][1]["rope_parameters"], **_SCALED["yarn"]}
+        rope |= {"mscale": 0.7, "mscale_all_dim": 0.9}
         found[f"{name}-yarn_scale"] = Variant(name, {"rope_parameters": rope})
     return found
 
@@ -308,6 +338,11 @@ def _rest() -> dict[str, Variant]:
     found["llama4_text-unsaid"] = Variant("llama4_text", {}, unsaid)
     odd = {"moe_layers": [2, 5]}
     found["llama4_text-moe_layers"] = Variant("llama4_text", odd, {}, "config_field", "moe_layers")
+    lost = {**EXPERTS["mistral4"][1]["rope_parameters"]}
+    del lost["llama_4_scaling_beta"]
+    found["mistral4-no_beta"] = Variant(
+        "mistral4", {}, {"rope_parameters": lost}, "config_field", "llama_4_scaling_beta"
+    )
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
     found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})
     for key in ("attention_bias", "lm_head_bias"):

@@ -58,6 +58,7 @@ class WholeVariant:
         names: Parts of mlx_lm's names of tensors, with what the family's own files call them.
         file: Fields that config.json alone has.
         is_stacked: Whether experts lie in one tensor, as in MLX's files.
+        bits: Of the weights, where mlx_lm's own tools quantize the folder.
         tolerance: Largest difference of a logit; MLX's own RoPE has other digits, which a small
             theta shows.
         seed: Draws the weights and the token ids.
@@ -70,6 +71,7 @@ class WholeVariant:
     names: tuple[tuple[str, str], ...] = ()
     file: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_stacked: bool = False
+    bits: int = 0
     tolerance: float = 2e-5
     seed: int = 4
 
@@ -80,6 +82,8 @@ def hold_whole(folder: Path, variant: WholeVariant) -> None:
     from mlx_lm.utils import load_model
 
     write_whole(folder, variant)
+    if variant.bits:
+        folder = _quantized(folder, variant.bits)
     rng = np.random.default_rng(variant.seed)
     ids = [int(one) for one in rng.integers(0, 250, _ROWS)]
     model, _ = load_model(folder)
@@ -116,6 +120,19 @@ def write_whole(folder: Path, variant: WholeVariant) -> dict[str, Any]:
     (folder / "config.json").write_text(json.dumps(config | variant.file), encoding="utf-8")
     write_tokenizer(folder)
     return config
+
+
+def _quantized(folder: Path, bits: int) -> Path:
+    """Quantize a folder as mlx_lm does; return the new one."""
+    from mlx_lm.utils import load_model, quantize_model, save_config, save_model
+
+    model, config = load_model(folder)
+    model, config = quantize_model(model, config, group_size=32, bits=bits)
+    made = folder / "quantized"
+    save_model(made, model)
+    save_config(config, made / "config.json")
+    write_tokenizer(made)
+    return made
 
 
 def _tensors(model: Any, variant: WholeVariant) -> dict[str, Rows]:

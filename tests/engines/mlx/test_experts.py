@@ -34,8 +34,13 @@ _SLOW_WHOLE = [name for name in WHOLE_VARIANTS if name not in _FAST_WHOLE]
 @pytest.fixture(autouse=True)
 def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tiny families be made as the others are."""
+    from transformers import AutoModelForCausalLM
+    from transformers.models.mistral4 import Mistral4Config, Mistral4ForCausalLM
+
     for name, recipe in EXPERTS.items():
         monkeypatch.setitem(FAMILIES, name, recipe)
+    # Alone it is in the library, but not in its table.
+    AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
 
 
 @pytest.mark.parametrize("name", _FAST)

@@ -58,10 +58,89 @@ _KLEAR: Final = WholeVariant(
 _BASES: Final = {one.module: one for one in (_BAILING, _DEEPSEEK, _KLEAR)}
 
 
+_LATENT: Final[dict[str, Any]] = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+}
+_GROUPED: Final[dict[str, Any]] = {
+    **_ROUTED,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+    "norm_topk_prob": True,
+    "n_group": 1,
+    "topk_group": 1,
+    "rope_theta": 20000.0,
+}
+# Families that transformers has too, in the folders that mlx_lm makes of them.
+_OF_MLX: Final[dict[str, dict[str, Any]]] = {
+    "glm4_moe": {
+        **_GROUPED,
+        "head_dim": 32,
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": {"type": "linear", "factor": 1.0},
+        "tie_word_embeddings": False,
+        "use_qk_norm": True,
+    },
+    "glm4_moe_lite": {**_GROUPED, **_LATENT, "rms_norm_eps": 1e-6},
+    "dots1": {**_GROUPED, "head_dim": 32},
+    "minimax_m2": {
+        "head_dim": 32,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "rope_theta": 20000.0,
+        "rotary_dim": 16,
+        "shared_intermediate_size": 0,
+    },
+    "afmoe": {
+        **_ROUTED,
+        "head_dim": 32,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "num_dense_layers": 1,
+        "num_experts": 8,
+        "num_shared_experts": 1,
+        "tie_word_embeddings": False,
+        "mup_enabled": True,
+        "route_scale": 1.5,
+        "rope_theta": 20000.0,
+        "sliding_window": 16,
+    },
+    "exaone_moe": {
+        **_ROUTED,
+        "head_dim": 32,
+        "is_moe_layer": [False, *[True] * 5],
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "num_experts": 8,
+        "num_shared_experts": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+        "routed_scaling_factor": 1.5,
+        "sliding_window": 16,
+    },
+}
+
+
 def _with(base: WholeVariant, fields: dict[str, Any], refused: str = "") -> WholeVariant:
     """Return a variant with other fields; a refused one is refused by the last of them."""
     field = list(fields)[-1] if refused else ""
     return dataclasses.replace(base, fields={**base.fields, **fields}, refused=refused, field=field)
+
+
+def _quantized() -> dict[str, WholeVariant]:
+    found: dict[str, WholeVariant] = {}
+    for name, fields in _OF_MLX.items():
+        base = WholeVariant(name, {"rope_theta": 20000.0, **fields}, is_stacked=True)
+        found[f"{name}-mlx_folder"] = base
+        found[f"{name}-4_bits"] = dataclasses.replace(base, bits=4)
+    found["bailing_moe-4_bits"] = dataclasses.replace(_BAILING, bits=4)
+    found["Klear-4_bits"] = dataclasses.replace(_KLEAR, bits=4)
+    found["deepseek-4_bits"] = dataclasses.replace(_DEEPSEEK, bits=4)
+    return found
 
 
 def _shared() -> dict[str, WholeVariant]:
@@ -126,6 +205,6 @@ def _own() -> dict[str, WholeVariant]:
     return found
 
 
-_ALL: Final = _shared() | _own()
+_ALL: Final = _shared() | _own() | _quantized()
 WHOLE_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 WHOLE_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from stagelink_mlx.dense_fields import longer_positions
 from stagelink_mlx.expert_fields import (
     settle_afmoe,
     settle_dots1,
@@ -284,6 +285,23 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             kinds=MappingProxyType({"chunked_attention": "chunked"}),
             made=frozenset(("for_llm_compressor", "no_rope_layers")),
             settle=settle_llama4,
+        ),
+        "mistral4": Recipe(
+            "mistral4",
+            fixed_fields(hidden_act="silu"),
+            meant={
+                "attention_bias": False,
+                "first_k_dense_replace": 0,
+                "norm_topk_prob": True,
+                "rope_interleave": True,
+                **_ONE_GROUP,
+            },
+            traditional=True,
+            dense=(".kv_b_proj.", ".mlp.gate."),
+            layout="latent",
+            call="grown",
+            made=_LATENT | {"llama_4_scaling_beta"},
+            settle=longer_positions,
         ),
         # Two experts, whatever a file says: the second is chosen after the first is masked out.
         "phimoe": Recipe(

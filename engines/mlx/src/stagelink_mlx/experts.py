@@ -6,12 +6,13 @@ of mlx_lm's layers are replaced by those of ``routers.py``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.engine import ConfigError
-from stagelink_mlx.llama4 import TemperedAttention
+from stagelink_mlx.llama4 import TemperedAttention, growth_by_steps
 from stagelink_mlx.routers import RoutedBlock, Router, Routing
 
 if TYPE_CHECKING:
@@ -87,6 +88,17 @@ def _glm4_moe_lite(family: Family) -> dict[str, Any]:
 def _minimax_m2(family: Family) -> dict[str, Any]:
     share = family.config["rope_parameters"]["partial_rotary_factor"]
     return {"rotary_dim": int(family.config["head_dim"] * share)}
+
+
+def _mistral4(family: Family) -> dict[str, Any]:
+    # The engine turns, and scales the softmax; this is what makes mlx_lm do neither.
+    config = family.config
+    theta = config["rope_parameters"]["rope_theta"]
+    return {
+        "qk_head_dim": config["qk_nope_head_dim"] + config["qk_rope_head_dim"],
+        "rope_interleave": config["rope_interleave"],
+        "rope_parameters": {"rope_theta": theta, "rope_type": "default", "type": "default"},
+    }
 
 
 def _afmoe(family: Family) -> dict[str, Any]:
@@ -195,10 +207,26 @@ def _correct_latent_norms(layer: Any) -> None:
             layer.self_attn[name].eps = _LATENT_EPSILON
 
 
+def _correct_mistral4(layer: Any, family: Family, n: int) -> None:
+    del n
+    config = family.config
+    if "switch_mlp" in layer.mlp:
+        routing = dataclasses.replace(_grouped(config), has_softmax=True, is_corrected=False)
+        gate, old = Router(routing, family.width), layer.mlp
+        layer.mlp = RoutedBlock(gate, old.switch_mlp, old.get("shared_experts"))
+    _scale_by_yarn(layer, family)
+    original = config["rope_parameters"]["original_max_position_embeddings"]
+    layer.growth = growth_by_steps(config["llama_4_scaling_beta"], original)
+
+
 def _correct_youtu(layer: Any, family: Family, n: int) -> None:
-    """Scale the softmax as YaRN has it (arXiv 2309.00071, 3.4), which mlx_lm leaves out."""
     del n
     _correct_latent_norms(layer)
+    _scale_by_yarn(layer, family)
+
+
+def _scale_by_yarn(layer: Any, family: Family) -> None:
+    """Scale the softmax as YaRN has it (arXiv 2309.00071, 3.4), which mlx_lm leaves out."""
     rope = family.config["rope_parameters"]
     factor, whole = rope.get("factor") or 1.0, rope.get("mscale_all_dim") or 0.0
     if rope["rope_type"] != "default" and factor > 1.0:
@@ -213,6 +241,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "glm4_moe_lite": _glm4_moe_lite,
         "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "minimax_m2": _minimax_m2,
+        "mistral4": _mistral4,
     }
 )
 _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingProxyType(
@@ -227,6 +256,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "llama4_text": _correct_llama4,
         "minimax_m2": _correct_minimax_m2,
+        "mistral4": _correct_mistral4,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,
     }

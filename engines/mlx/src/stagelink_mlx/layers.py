@@ -170,9 +170,10 @@ class LayerRange:
         if self._window is not None and count > 1 and first + count > self._window:
             sliding = _mask(first, count, max(0, first - self._window + 1), self._window)
         masks = dict.fromkeys(self._kinds, full) | {"sliding": sliding, "linear": None}
-        chunk = self._family.config.get("attention_chunk_size")
-        if "chunked" in self._kinds and first + count > chunk:
-            masks["chunked"] = _chunk_mask(first, count, chunk)
+        if "chunked" in self._kinds:
+            chunk: int = self._family.config["attention_chunk_size"]
+            if first + count > chunk:
+                masks["chunked"] = _chunk_mask(first, count, chunk)
         return masks
 
     def _new_cache(self, kind: str, context: int) -> LayerCache:
@@ -269,17 +270,18 @@ def _chooser(how: Mapping[str, Any]) -> Callable[[str, object], Any]:
 
 
 # How layers take mask and cache where it is not as second and third.
-_CALLS: Final[Mapping[str, Callable[[Any, mx.array, Any, LayerCache], mx.array]]] = (
-    MappingProxyType(
-        {
-            # The second one is keys and values for layers that share them.
-            "pair": lambda layer, rows, mask, cache: layer(rows, mask, cache)[0],
-            "no_mask": lambda layer, rows, _, cache: layer(rows, cache=cache),
-            "two_masks": lambda layer, rows, mask, cache: layer(
-                rows, cache=cache, attn_mask=mask, mamba_mask=None
-            ),
-        }
-    )
+_CALLS: Final[Mapping[str, Callable[[Any, mx.array, Any, Any], mx.array]]] = MappingProxyType(
+    {
+        # The second one is keys and values for layers that share them.
+        "pair": lambda layer, rows, mask, cache: layer(rows, mask, cache)[0],
+        "grown": lambda layer, rows, mask, cache: layer(
+            rows, layer.growth(cache.offset, rows.shape[1], rows.dtype), mask, cache
+        ),
+        "no_mask": lambda layer, rows, _, cache: layer(rows, cache=cache),
+        "two_masks": lambda layer, rows, mask, cache: layer(
+            rows, cache=cache, attn_mask=mask, mamba_mask=None
+        ),
+    }
 )
 
 

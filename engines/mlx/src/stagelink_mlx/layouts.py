@@ -45,7 +45,7 @@ def _as_it_is(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
 
 
 def stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
-    """Stack what belongs to single experts.
+    """Stack what belongs to single experts; part a stack that has gate before up in one tensor.
 
     Raises:
         CheckpointError: ``quantization`` for experts of unlike bits or groups in one layer.
@@ -55,7 +55,14 @@ def stacked(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     stacks: dict[str, dict[int, mx.array]] = {}
     for name, array in arrays.items():
         match = _EXPERT.fullmatch(name)
-        if match is None:
+        at, _, last = name.rpartition(".experts.")
+        if last == "gate_up_proj":
+            gate, up = mx.split(array, 2, axis=1)
+            for part, half in (("gate_proj", gate), ("up_proj", up)):
+                found[f"{at}.switch_mlp.{part}.weight"] = half
+        elif last == "down_proj":
+            found[f"{at}.switch_mlp.down_proj.weight"] = array
+        elif match is None:
             found[name] = array
         else:
             at, expert, part, side = match.groups()

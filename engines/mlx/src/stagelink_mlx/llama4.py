@@ -12,9 +12,11 @@ import mlx.core as mx
 from mlx import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["TemperedAttention"]
+    Growth = Callable[[int, int, mx.Dtype], mx.array]
+
+__all__ = ["TemperedAttention", "growth_by_steps"]
 
 
 class TemperedAttention(nn.Module):
@@ -41,7 +43,7 @@ class TemperedAttention(nn.Module):
         self._growth = (config["floor_scale"], config["attn_scale"]) if grows else None
         if turns:
             # layers.py puts the engine's own here.
-            self.rope = nn.Identity()
+            self.rope: Any = nn.Identity()
 
     def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
         """Return ``[1, rows, width]`` of rows ``[1, rows, width]``."""
@@ -67,6 +69,17 @@ class TemperedAttention(nn.Module):
         step, scale = self._growth or (1, 0.0)
         positions = mx.arange(first + 1, first + count + 1).astype(mx.float32)
         return (mx.log1p(mx.floor(positions / step)) * scale + 1.0)[:, None]
+
+
+def growth_by_steps(beta: float, step: int) -> Growth:
+    """Return what gives the factors ``[rows, 1]`` of the queries from a position on (Mistral 4)."""
+
+    def grown(first: int, count: int, dtype: mx.Dtype) -> mx.array:
+        positions = mx.arange(first, first + count).astype(mx.float32)
+        factors: mx.array = 1.0 + beta * mx.log(1.0 + mx.floor(positions / step))
+        return factors[:, None].astype(dtype)
+
+    return grown
 
 
 def _split(rows: mx.array, heads: int) -> mx.array:
