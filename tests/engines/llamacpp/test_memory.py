@@ -66,19 +66,23 @@ stage.load(lambda done, total: None, None, 300.0)
 engine, family = stage.engine, stage.family
 """
 # Fills every stream, asks for a row of logits of each, and prints the peak of the process's
-# resident bytes, and the stage's own tensors'.
+# resident bytes, and the stage's own tensors'. One row less than there may be: its calls are larger
+# than those of a whole number of blocks.
 _FILLED = f"""
 import numpy as np
 from stagelink.engine import CONTINUE, OPEN
 from stagelink_conformance.pipeline import rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 
-rows = rows_buffer(ROWS * family.width * 4)
-rows.view(np.float32)[:] = np.sin(np.arange(ROWS * family.width, dtype=np.float32))
-for at in range(0, {CONTEXT}, ROWS):
+chunk = ROWS - 1
+rows = rows_buffer(chunk * family.width * 4)
+for row in rows.view(np.float32).reshape(chunk, -1):
+    row[:] = np.sin(np.arange(family.width, dtype=np.float32))
+for at in range(0, {CONTEXT} - 1, chunk):
     for stream in range({STREAMS}):
-        op = CONTINUE if at else OPEN
-        engine.run(RoundPlan.of(Entry(stream, op, at, ROWS)), rows, rows)
+        op, count = CONTINUE if at else OPEN, min(chunk, {CONTEXT} - at)
+        part = rows[: count * family.width * 4]
+        engine.run(RoundPlan.of(Entry(stream, op, at, count)), part, part)
 if first == 0:
     engine.run_head(rows[: {STREAMS} * family.width * 4], {STREAMS})
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
@@ -118,7 +122,7 @@ def test_a_stage_holds_its_tensors_as_stored_its_kv_and_a_fixed_allowance(
     ("name", "rows", "lead"),
     [
         *itertools.product(("2048",), (64, 128, 512), (True, False)),
-        *itertools.product(("4096",), (128,), (True, False)),
+        *itertools.product(("4096",), (128, 512), (True, False)),
         # On rank 0 the words have more bytes than the layers, and are twice there for a while.
         ("words", 256, False),
     ],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagelink.engine import give_back
 from stagelink_llamacpp.pages import collapse_new, drop_pages, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.watch import Watch
@@ -91,6 +92,7 @@ class Context:
         width: Values of a row.
         vocab: Columns of the logits.
         pulse: What hears of long calls.
+        call_rows: Most rows of several sequences in a call.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Context:
         self._watch = Watch(library, asked, self._take) if asked else None
         # A GPU has other memory, and is faster with all rows at once.
         self._divides = device.handle is None
+        self.call_rows = min(shape.rows, 2 * CALL_ROWS - 1) if self._divides else shape.rows
         self._source = self._target = self._got = self._given = self._wanted = 0
         reordered = library.reordered
         self._load(path, device, alive, _MAPPED if held_once else _READ_WHOLE)
@@ -149,7 +152,8 @@ class Context:
 
         Args:
             rows: ``[n, width]``, contiguous.
-            firsts: (sequence, first position, rows) of each sequence, in order of the rows.
+            firsts: (sequence, first position, rows) of each sequence, in order of the rows; of
+                several, at most ``call_rows`` rows.
             out: ``[n, width]``, contiguous; it may be the same memory as ``rows``.
 
         Raises:
@@ -261,6 +265,8 @@ class Context:
             raise broken[0]
         if self._model is None:
             raise self._library.failure(f"llama.cpp to load {path.name}", _AGAIN, "load")
+        # What tensors were read into is free now, and would be kept as if it were in use.
+        give_back()
         collapse_new(before, lambda: tell(1.0, None))
         if broken:
             self.close()
@@ -270,7 +276,7 @@ class Context:
         api = self._library.api
         params = api.llama_context_default_params()
         params.n_ctx = shape.positions * shape.sequences
-        params.n_batch = params.n_ubatch = shape.rows
+        params.n_batch = params.n_ubatch = self.call_rows
         params.n_seq_max = shape.sequences
         params.n_threads = params.n_threads_batch = shape.threads
         params.type_k = params.type_v = KV_TYPES[shape.kv]

@@ -17,6 +17,7 @@ from stagelink.engine import (
     EngineDescription,
     EngineError,
     StateEnvelope,
+    give_back,
 )
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
@@ -140,6 +141,8 @@ class LlamaCppEngine:
             loaded.context.forget(slot)
         if loaded.head is not None:
             loaded.head.logits(np.zeros((1, self._slice.width), np.float32))
+        # What the first calls asked for and gave back is not needed again.
+        give_back()
 
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""
@@ -215,7 +218,14 @@ class LlamaCppEngine:
         streams = loaded.streams
         recurrent = self._slice.rule.recurrent
         held, free = streams.held(), streams.free()
-        return check_round(plan, held, free, self._settings, recurrent=recurrent)
+        return check_round(
+            plan,
+            held,
+            free,
+            self._settings,
+            call_rows=loaded.context.call_rows,
+            recurrent=recurrent,
+        )
 
     def _compute(self, loaded: Loaded, checked: SlotRound, source: Floats, target: Floats) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from stagelink.engine import give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head
+from stagelink_llamacpp.pages import return_large_blocks
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
 from stagelink_llamacpp.trial import tried
@@ -74,6 +75,9 @@ def load_stage(
         settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
     )
     device = setup.device.kind if settings.device == "auto" else settings.device
+    # The files are laid out: what the words are nobody asks here again.
+    own.source.release_words()
+    return_large_blocks()
     give_back()
 
     def alive(_: float = 1.0) -> None:

@@ -23,8 +23,23 @@ _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
 _TELL_BYTES = 256 << 20
+# glibc's mallopt(3). Without them the first large block that is freed raises both limits up to 32
+# and 64 MiB: blocks up to there are then made on the heap, and what is free below its top stays.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_BYTES, _MMAP_BYTES = 4 << 20, 1 << 20
 
 Spans = list[tuple[int, int]]
+
+
+def return_large_blocks() -> None:
+    """Have large blocks that are freed from now on go back to the system at once.
+
+    Nothing happens where the C library is another than glibc.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        adjust = ctypes.CDLL(None).mallopt
+        adjust(_MMAP_THRESHOLD, _MMAP_BYTES)
+        adjust(_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def private_spans() -> Spans:

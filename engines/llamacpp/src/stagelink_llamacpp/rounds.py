@@ -6,6 +6,7 @@ It changes no state: what a round would do is a value, and the engine applies it
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 from stagelink.engine import CANCEL, CLOSE, OPEN
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 # Rows of a stream with a recurrent state that may be a draft's, of which any part may be kept: they
 # are computed one by one, so that what is kept is what a round of so many rows would have left.
 WINDOW_ROWS = 16
+# llama.cpp multiplies so many rows at once, and the last ones of a call one by one: a call that is
+# divided at a multiple of it keeps its bits.
+_ROWS_AT_ONCE = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ def check_round(
     free: Iterable[int],
     settings: EngineSettings,
     *,
+    call_rows: int,
     recurrent: bool = False,
 ) -> SlotRound:
     """Return the checked round.
@@ -85,6 +90,7 @@ def check_round(
         held: The open streams.
         free: Slots that no stream holds; the lowest is given out first.
         settings: The limits.
+        call_rows: Most rows of several streams in a call.
         recurrent: Whether a stream has a state that only its last position has.
 
     Raises:
@@ -100,7 +106,9 @@ def check_round(
     slots = _slots(checked.entries, held, places)
     by_stream = {entry.stream: slot for entry, slot in slots}
     drafts = {one.stream for one in checked.entries if recurrent and one.rows > 1}
-    calls = [call for batch in checked.batches for call in _calls(batch, by_stream, drafts)]
+    calls = [
+        call for batch in checked.batches for call in _calls(batch, by_stream, drafts, call_rows)
+    ]
     return SlotRound(slots, tuple(calls), checked.rows)
 
 
@@ -135,7 +143,7 @@ def _slots(
 
 
 def _calls(
-    batch: Batch, slots: Mapping[int, int], drafts: AbstractSet[int]
+    batch: Batch, slots: Mapping[int, int], drafts: AbstractSet[int], call_rows: int
 ) -> Iterator[tuple[SlotPiece, ...]]:
     """Yield what is computed together of a batch.
 
@@ -150,7 +158,8 @@ def _calls(
             continue
         for at in range(end - begin):
             yield (SlotPiece(slot, one.first + at, begin + at, begin + at + 1),)
-    yield from _together(pieces)
+    for call in _together(pieces):
+        yield from _divided(call, call_rows)
 
 
 def _together(pieces: Sequence[SlotPiece]) -> Iterator[tuple[SlotPiece, ...]]:
@@ -171,3 +180,17 @@ def _together(pieces: Sequence[SlotPiece]) -> Iterator[tuple[SlotPiece, ...]]:
         call.append(piece)
     if call:
         yield tuple(call)
+
+
+def _divided(call: tuple[SlotPiece, ...], rows_max: int) -> Iterator[tuple[SlotPiece, ...]]:
+    """Yield the parts of a call that has more rows than one may: each is a call.
+
+    All but the last have a multiple of the rows that are multiplied at once. Where not even the
+    fewest pieces with such a multiple fit, each piece is a call of its own.
+    """
+    each = call[0].end - call[0].begin
+    least = _ROWS_AT_ONCE // math.gcd(each, _ROWS_AT_ONCE)
+    fit = rows_max // each // least * least
+    if len(call) * each <= rows_max:
+        fit = len(call)
+    yield from (call[at : at + (fit or 1)] for at in range(0, len(call), fit or 1))

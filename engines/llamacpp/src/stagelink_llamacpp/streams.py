@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stagelink.engine import EngineError
+from stagelink_llamacpp.context import CALL_ROWS
 from stagelink_llamacpp.rounds import Held
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Streams:
 
     def look(self, slot: int, rows: Floats) -> None:
         """Note whether rows that a slot's stream got are numbers."""
-        if not np.isfinite(rows).all():
+        parts = (rows[at : at + CALL_ROWS] for at in range(0, len(rows), CALL_ROWS))
+        if not all(np.isfinite(part).all() for part in parts):
             for own in self._streams.values():
                 own.spoilt |= own.slot == slot
 
