@@ -122,6 +122,7 @@ pub(crate) fn refused(rank: u32, address: Option<SocketAddr>, error: &ProtocolEr
 /// What a person should do about a refusal at boot.
 fn hint(refusal: Refusal) -> &'static str {
     match refusal {
+        Refusal::BadLink => "give --lead the address that rank 0 listens on",
         Refusal::World => "start every rank with the same number of stages",
         Refusal::RankTaken => "give every process a rank of its own",
         Refusal::Rank | Refusal::PeerRank => "check the ranks that the processes were started with",
@@ -134,7 +135,7 @@ fn hint(refusal: Refusal) -> &'static str {
         Refusal::FingerprintTokenizer | Refusal::FingerprintTemplate => {
             "give every rank the same tokenizer and chat template"
         }
-        Refusal::FingerprintDtype => "give every rank the same --dtype",
+        Refusal::FingerprintDtype | Refusal::FormatDtype => "give every rank the same --dtype",
         Refusal::FingerprintPlacement => "give every rank the same --layers, or none of them",
         Refusal::FingerprintVersions | Refusal::Protocol | Refusal::EngineVersion => {
             "install the same release on every rank"
@@ -146,7 +147,6 @@ fn hint(refusal: Refusal) -> &'static str {
         Refusal::RangeGap | Refusal::RangeOverlap | Refusal::RangeOverrun => {
             "give every rank the same --layers, each layer once and in rank order"
         }
-        Refusal::FormatDtype => "give every rank the same --dtype",
         Refusal::CapacityKvRows | Refusal::CapacityStates => {
             "give every rank a smaller --context or --streams-max, or that rank another engine"
         }

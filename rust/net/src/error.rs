@@ -115,7 +115,7 @@ pub fn kind_of(refusal: Refusal) -> Kind {
         130 | 135 => Kind::PeerLost,
         131..=133 | 136 => Kind::Deadline,
         134 => Kind::Engine,
-        20..=79 => Kind::Refused,
+        20..=79 | 139 => Kind::Refused,
         _ => Kind::PeerProtocol,
     }
 }

@@ -147,8 +147,8 @@ fn a_promise_of_batch_invariance_that_some_ranks_lack_is_named_on_every_rank() {
         let odd = if those_that_promise[0] { 2 } else { 1 };
         for error in errors(join_each(3, change, |_| {})) {
             assert_eq!(
-                (error.reason, error.rank),
-                ("batch_invariance", Some(odd)),
+                (error.reason, error.rank, error.kind),
+                ("batch_invariance", Some(odd), Kind::Refused),
                 "{error}"
             );
             assert!(error.text.contains("--batch-invariant"), "{error}");

@@ -224,8 +224,8 @@ fn check_batch_invariance(
 ) -> Result<(), ProtocolError> {
     let refusal = Refusal::BatchInvariance;
     match (lead.batch_invariant, it.batch_invariant) {
-        (true, false) => Err(refusal.error("rank 0 promises batch invariance, this rank does not")),
-        (false, true) => Err(refusal.error("this rank promises batch invariance, rank 0 does not")),
+        (true, false) => Err(refusal.error("expected the promise that rank 0 makes, got none")),
+        (false, true) => Err(refusal.error("expected no promise, as rank 0 makes none, got one")),
         _ => Ok(()),
     }
 }
