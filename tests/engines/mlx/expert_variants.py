@@ -13,6 +13,10 @@ __all__ = ["EXPERTS", "EXPERT_REFUSED", "EXPERT_VARIANTS"]
 
 _WINDOW: Final = 16
 _PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
+_BY_KIND: Final = {
+    "full_attention": {**_PLAIN, "partial_rotary_factor": 0.5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+}
 _FOURTH_FULL: Final = (["sliding_attention"] * 3 + ["full_attention"]) * 2
 _ROUTED: Final = {
     "n_routed_experts": 8,
@@ -125,6 +129,39 @@ EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             },
         },
     ),
+    "mimo_v2_flash": (
+        "mimo_v2_flash",
+        {
+            "rope_parameters": dict(_BY_KIND),
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "routed_scaling_factor": 1.5,
+            "n_group": 4,
+            "topk_group": 2,
+            "num_attention_heads": 8,
+            "head_dim": 24,
+            "v_head_dim": 12,
+            "attention_value_scale": 0.6,
+            "sliding_window": _WINDOW,
+            "layer_types": _FOURTH_FULL,
+        },
+    ),
+    "laguna": (
+        "laguna",
+        {
+            "rope_parameters": dict(_BY_KIND),
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 40,
+            "moe_routed_scaling_factor": 1.5,
+            "num_attention_heads_per_layer": [4, 6] * 4,
+            "head_dim": 24,
+            "sliding_window": _WINDOW,
+            "layer_types": _FOURTH_FULL,
+        },
+    ),
     "phimoe": _family(
         "phimoe",
         num_local_experts=8,
@@ -141,7 +178,7 @@ _LATENT_NAMES: Final = ("glm4_moe_lite", "mistral4", "youtu")
 _USED: Final = {"ernie4_5_moe": "moe_k", "hunyuan_v1_moe": "moe_topk"}
 _GROUPED: Final = (
     *("glm4_moe", "dots1", "solar_open", "exaone_moe"),
-    *("glm4_moe_lite", "mistral4"),
+    *("glm4_moe_lite", "mimo_v2_flash", "mistral4"),
 )
 _SCALED: Final = {
     "linear": {"rope_type": "linear", "factor": 2.0},
@@ -166,10 +203,16 @@ def _shared() -> dict[str, Variant]:
         found[f"{name}-two_layers"] = Variant(name, few)
         if name not in _LATENT_NAMES:
             found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
+        ropes = fields["rope_parameters"]
         for kind, scaled in _SCALED.items() if name not in ("phimoe", "mistral4") else ():
-            rope = {**fields["rope_parameters"], "rope_theta": 10000.0, **scaled}
+            rope = {**ropes, "rope_theta": 10000.0, **scaled}
+            if "full_attention" in ropes:
+                rope = {**ropes, "full_attention": {**ropes["full_attention"], **scaled}}
             found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope})
-        rope = {**fields["rope_parameters"], "rope_type": "dynamic", "factor": 2.0}
+        rope = {**ropes, "rope_type": "dynamic", "factor": 2.0}
+        if "full_attention" in ropes:
+            rope = {"full_attention": {**_PLAIN, "rope_type": "dynamic", "factor": 2.0}}
+            rope["sliding_attention"] = rope["full_attention"]
         found[f"{name}-dynamic"] = Variant(
             name, {}, {"rope_parameters": rope}, "rope_scaling", "dynamic"
         )
@@ -193,6 +236,7 @@ _DENSE_FEWER: Final[dict[str, dict[str, Any]]] = {
     "exaone_moe": {"first_k_dense_replace": 1},
     "afmoe": {"num_dense_layers": 1},
     "ernie4_5_moe": {"moe_layer_start_index": 1},
+    "laguna": {"num_attention_heads_per_layer": [6, 4]},
 }
 
 
@@ -222,7 +266,7 @@ def _own() -> dict[str, Variant]:
             rope = {**_PLAIN, "partial_rotary_factor": share}
             changed = {"rope_parameters": rope, "head_dim": 32}
             found[f"{name}-share_{share}"] = Variant(name, changed)
-    for name in ("exaone_moe", "afmoe", "dots1"):
+    for name in ("exaone_moe", "afmoe", "dots1", "mimo_v2_flash", "laguna"):
         order = ["full_attention"] * 2 + ["sliding_attention"] * 5 + ["full_attention"]
         window = {"sliding_window": _WINDOW}
         found[f"{name}-order"] = Variant(name, {"layer_types": order, **window})
@@ -342,6 +386,52 @@ def _rest() -> dict[str, Variant]:
     del lost["llama_4_scaling_beta"]
     found["mistral4-no_beta"] = Variant(
         "mistral4", {}, {"rope_parameters": lost}, "config_field", "llama_4_scaling_beta"
+    )
+    for name in ("mimo_v2_flash", "laguna"):
+        sparse = {"mlp_layer_types": ["sparse", "dense"] * 4}
+        found[f"{name}-dense_between"] = Variant(name, sparse)
+    for key, value in (
+        ("attention_bias", True),
+        ("moe_router_logit_softcapping", 0.7),
+        ("moe_routed_scaling_factor", 0.4),
+        ("gating", "per-head"),
+        ("num_attention_heads_per_layer", None),
+    ):
+        found[f"laguna-{key}"] = Variant("laguna", {key: value})
+    fine = {"gating": "per-element"}
+    found["laguna-per_element"] = Variant("laguna", fine, {}, "config_field", "gating")
+    found["mimo_v2_flash-no_value_scale"] = Variant(
+        "mimo_v2_flash", {"attention_value_scale": None}
+    )
+    usual = {"layer_types": None, "rope_parameters": None, "sliding_window": 129}
+    released = {
+        "add_full_attention_sink_bias": False,
+        "add_swa_attention_sink_bias": True,
+        "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1, 1],
+        "layer_types": None,
+        "layernorm_epsilon": 1e-5,
+        "mlp_layer_types": None,
+        "moe_layer_freq": [0] + [1] * 7,
+        "n_shared_experts": None,
+        "partial_rotary_factor": 0.334,
+        "rope_parameters": None,
+        "rope_theta": 5000000,
+        "sliding_window": 15,
+        "sliding_window_size": 15,
+        "swa_head_dim": 24,
+        "swa_num_attention_heads": 8,
+        "swa_num_key_value_heads": 4,
+        "swa_rope_theta": 10000,
+        "swa_v_head_dim": 12,
+    }
+    changed = {**usual, "sliding_window": 16}
+    found["mimo_v2_flash-released"] = Variant("mimo_v2_flash", changed, released)
+    for key, value in (("rope_theta", 20000), ("hybrid_layer_pattern", [0, 1] * 4)):
+        said = {**released, key: value}
+        found[f"mimo_v2_flash-{key}"] = Variant("mimo_v2_flash", usual, said, "config_field", key)
+    biased = {"attention_bias": True}
+    found["mimo_v2_flash-attention_bias"] = Variant(
+        "mimo_v2_flash", biased, {}, "config_field", "attention_bias"
     )
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
     found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})

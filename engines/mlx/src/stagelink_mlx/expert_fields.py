@@ -14,7 +14,9 @@ __all__ = [
     "settle_dots1",
     "settle_hunyuan",
     "settle_hunyuan_moe",
+    "settle_laguna",
     "settle_llama4",
+    "settle_mimo_v2_flash",
     "settle_minimax",
 ]
 
@@ -69,6 +71,59 @@ def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
     shared = config.get("num_shared_expert")
     if shared not in (1, [1] * layers):
         raise refuse_field("num_shared_expert", "1 for every layer", shared)
+
+
+def settle_mimo_v2_flash(config: dict[str, Any], layers: int) -> None:
+    """Take what the released file says in other words; refuse what transformers does not read."""
+    if config.get("layer_types") is None:
+        config["layer_types"] = [
+            "sliding_attention" if n and (n + 1) % 6 else "full_attention" for n in range(layers)
+        ]
+    if config.get("mlp_layer_types") is None:
+        config["mlp_layer_types"] = ["dense", *["sparse"] * (layers - 1)]
+    if config.get("rope_parameters") is None:
+        config["rope_parameters"] = {
+            "full_attention": {"rope_theta": 5000000.0, _SHARE: 0.334},
+            "sliding_attention": {"rope_theta": 10000.0, _SHARE: 0.334},
+        }
+    if config.get("routed_scaling_factor") is None:
+        config["routed_scaling_factor"] = 1.0
+    reach = config.pop("sliding_window_size", None)
+    if reach is not None:
+        # It counts the positions before a row, and the window the row itself, too.
+        config["sliding_window"] = reach + 1
+    turns = config["rope_parameters"]
+    meant = {
+        "hybrid_layer_pattern": [int(k == "sliding_attention") for k in config["layer_types"]],
+        "layernorm_epsilon": config.get("rms_norm_eps"),
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "rope_theta": turns["full_attention"].get("rope_theta"),
+        "swa_rope_theta": turns["sliding_attention"].get("rope_theta"),
+        _SHARE: turns["full_attention"].get(_SHARE),
+        "swa_head_dim": config["head_dim"],
+        "swa_num_attention_heads": config["num_attention_heads"],
+        "swa_num_key_value_heads": 2 * config["num_key_value_heads"],
+        "swa_v_head_dim": config["v_head_dim"],
+    }
+    for key, value in meant.items():
+        if config.pop(key, value) != value:
+            raise refuse_field(key, f"{value} as transformers means it", "another")
+
+
+def settle_laguna(config: dict[str, Any], layers: int) -> None:
+    """Say of each layer whether it has experts, how many heads it has, and how it turns."""
+    if config.get("mlp_layer_types") is None:
+        config["mlp_layer_types"] = ["dense", *["sparse"] * (layers - 1)]
+    if config.get("num_attention_heads_per_layer") is None:
+        config["num_attention_heads_per_layer"] = [config["num_attention_heads"]] * layers
+    if config.get("rope_parameters") is None:
+        config["rope_parameters"] = {
+            "full_attention": {"rope_theta": 500000.0, _SHARE: 0.5},
+            "sliding_attention": {"rope_theta": 10000.0, _SHARE: 1.0},
+        }
+    for key in ("mlp_layer_types", "num_attention_heads_per_layer"):
+        if not isinstance(config[key], list) or len(config[key]) != layers:
+            raise refuse_field(key, f"one for each of {layers} layers", config[key])
 
 
 def settle_llama4(config: dict[str, Any], layers: int) -> None:

@@ -85,6 +85,27 @@ def _glm4_moe_lite(family: Family) -> dict[str, Any]:
     return {"first_k_dense_replace": _dense_first(family), "quantization": None}
 
 
+def _mimo_v2_flash(family: Family) -> dict[str, Any]:
+    config = family.config
+    slides = [int(kind == "sliding") for kind in family.layer_kinds]
+    theta = config["rope_parameters"]["full_attention"]["rope_theta"]
+    return {
+        "add_full_attention_sink_bias": False,
+        "add_swa_attention_sink_bias": True,
+        # mlx_lm looks for a layer of each kind, to make masks that the engine makes.
+        "hybrid_layer_pattern": [*slides, 0, 1],
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "n_shared_experts": None,
+        "sliding_window_size": 1,
+        "swa_head_dim": config["head_dim"],
+        "swa_num_attention_heads": config["num_attention_heads"],
+        "swa_num_key_value_heads": 2 * config["num_key_value_heads"],
+        "swa_rope_theta": theta,
+        "swa_v_head_dim": config["v_head_dim"],
+    }
+
+
 def _minimax_m2(family: Family) -> dict[str, Any]:
     share = family.config["rope_parameters"]["partial_rotary_factor"]
     return {"rotary_dim": int(family.config["head_dim"] * share)}
@@ -182,6 +203,21 @@ def _correct_hunyuan_v1_moe(layer: Any, family: Family, n: int) -> None:
     layer.mlp = RoutedBlock(gate, old.switch_mlp, old.shared_mlp)
 
 
+def _correct_laguna(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "switch_mlp" in layer.mlp:
+        config, old = family.config, layer.mlp
+        routing = Routing(
+            config["num_experts"],
+            config["num_experts_per_tok"],
+            scale=config["moe_routed_scaling_factor"],
+            cap=config["moe_router_logit_softcapping"],
+            addend=0.0,
+        )
+        gate = Router(routing, family.width)
+        layer.mlp = RoutedBlock(gate, old.switch_mlp, old.shared_expert)
+
+
 def _correct_llama4(layer: Any, family: Family, n: int) -> None:
     turns = bool(family.config["no_rope_layers"][n])
     layer.self_attn = TemperedAttention(layer.self_attn, family.config, turns=turns)
@@ -240,6 +276,13 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "exaone_moe": _exaone_moe,
         "glm4_moe_lite": _glm4_moe_lite,
         "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
+        "laguna": lambda family: {
+            "layer_types": [*_kinds(family), "full_attention"],
+            "qkv_bias": family.config["attention_bias"],
+            "rope_parameters": None,
+            "sliding_window": None,
+        },
+        "mimo_v2_flash": _mimo_v2_flash,
         "minimax_m2": _minimax_m2,
         "mistral4": _mistral4,
     }
@@ -254,7 +297,9 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "glm4_moe": _correct_gate,
         "glm4_moe_lite": _correct_glm4_moe_lite,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
+        "laguna": _correct_laguna,
         "llama4_text": _correct_llama4,
+        "mimo_v2_flash": _correct_gate,
         "minimax_m2": _correct_minimax_m2,
         "mistral4": _correct_mistral4,
         "solar_open": _correct_gate,

@@ -34,6 +34,7 @@ class Routing:
         has_softmax: Whether a score is a softmax over all experts; else a sigmoid of its own.
         floor: The least sum that shares are divided by.
         addend: What is added to that sum.
+        cap: What bounds raw scores by a tanh; 0 where nothing does.
         is_corrected: Whether each expert has a correction that only the choice sees.
     """
 
@@ -46,6 +47,7 @@ class Routing:
     has_softmax: bool = False
     floor: float = 0.0
     addend: float = 1e-20
+    cap: float = 0.0
     is_corrected: bool = True
 
 
@@ -74,6 +76,8 @@ class Router(nn.Module):
         """Return the chosen experts ``[..., used]`` and their shares, float32."""
         routing = self._routing
         raw = rows.astype(mx.float32) @ self.weight.astype(mx.float32).T
+        if routing.cap:
+            raw = mx.tanh(raw / routing.cap) * routing.cap
         scores = mx.softmax(raw, axis=-1) if routing.has_softmax else mx.sigmoid(raw)
         correction = self.get("e_score_correction_bias")
         worth = self._inside(scores if correction is None else scores + correction)
