@@ -126,8 +126,9 @@ def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
         commands = watch.commands(stage, listener.address)
         if commands and error.reason == "never_joined":
             # The one of the rank that is missing; its place in the list is one less.
-            wanted = commands[(error.rank or 1) - 1]
-            error.args = (f"{error}; start it with: {wanted}",)
+            rank = error.rank or 1
+            wanted = commands[rank - 1]
+            error.args = (f"{error}; if rank {rank} does not run, start it with: {wanted}",)
         raise
     if ring.strangers:
         watch.turned_away(ring.strangers)

@@ -20,7 +20,7 @@ class Watch:
     def listening(self, stage: Stage, address: str) -> None:
         """The stage's own address, before anyone is waited for."""
 
-    def commands(self, stage: Stage, address: str) -> list[str]:  # noqa: ARG002 (for who has any)
+    def commands(self, stage: Stage, address: str) -> list[str]:  # noqa: ARG002 (the watch's form)
         """What a person types to start the other ranks of the ring that rank 0 waits for."""
         return []
 

@@ -298,7 +298,11 @@ impl Settings {
             return Err(Refusal::Protocol.numbers("protocol", PROTOCOL, peer.protocol));
         }
         if peer.suite != self.suite.number() {
-            return Err(Refusal::Suite.numbers("suite", self.suite.number(), peer.suite));
+            let own = self.suite;
+            return Err(Suite::from_number(peer.suite).map_or_else(
+                || Refusal::Suite.numbers("suite", own.number(), peer.suite),
+                |its| Refusal::Suite.named(own.name(), its.name()),
+            ));
         }
         if peer.options != self.options {
             return Err(Refusal::Options.numbers("options", self.options, peer.options));
