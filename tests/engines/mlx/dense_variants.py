@@ -36,6 +36,7 @@ DENSE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "gpt_neox": _family("gpt_neox", rope_parameters=_HALF, intermediate_size=256),
     "gptj": ("gptj", {"rotary_dim": 8}),
     "phi": _family("phi", rope_parameters=_HALF),
+    "phi3": _family("phi3"),
     "olmo": _family("olmo"),
     "apertus": _family("apertus"),
     "bitnet": _family("bitnet"),
@@ -82,6 +83,8 @@ _GONE: Final[dict[str, dict[str, Any]]] = {
 _OLD_WORDS: Final = ("gpt2", "gpt_bigcode", "gptj")
 _ONE_EACH: Final = (*_OLD_WORDS, "gpt_neox", "minicpm3")
 _ALWAYS_TIED: Final = ("gpt2",)
+# Its other variants are those of wide_variants.py.
+_ELSEWHERE: Final = ("phi3",)
 _NEVER_TIED: Final = ("gpt_neox", "gptj", "phi")
 _ROPES: Final = [
     name for name, (_, fields) in DENSE.items() if "rope_type" in fields.get("rope_parameters", {})
@@ -100,6 +103,8 @@ def _of(
 def _shared() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     for name, (_, fields) in DENSE.items():
+        if name in _ELSEWHERE:
+            continue
         found[f"{name}-as_it_is"] = _of(name)
         kinds = {key: value[-2:] for key, value in fields.items() if key.endswith("layer_types")}
         few = {"num_hidden_layers": 2, "vocab_size": 259, **kinds}
@@ -114,7 +119,7 @@ def _shared() -> dict[str, Variant]:
         if name not in _ALWAYS_TIED + _NEVER_TIED:
             found[f"{name}-tied"] = _of(name, {"tie_word_embeddings": True})
             found[f"{name}-untied"] = _of(name, {"tie_word_embeddings": False})
-    for name in _ROPES:
+    for name in (one for one in _ROPES if one not in _ELSEWHERE):
         rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
         if name not in ("ministral3", "gpt_neox", "phi"):
             found[f"{name}-linear"] = _of(name, {"rope_parameters": rope})
@@ -124,6 +129,50 @@ def _shared() -> dict[str, Variant]:
             found[f"{name}-dynamic"] = _of(name, {"rope_parameters": rope})
         else:
             found[f"{name}-dynamic"] = _of(name, {}, {"rope_parameters": rope}, *refused)
+    return found
+
+
+def _longrope(length: int, **fields: Any) -> dict[str, Any]:
+    """Return a LongRoPE for heads of sixteen values, or of eight that turn."""
+    pairs = fields.pop("pairs", 8)
+    return {
+        # Phi-3 says it here, too, and this is what is meant there.
+        "original_max_position_embeddings": length,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0 + 0.2 * n for n in range(pairs)],
+            "long_factor": [4.0] * pairs,
+            "original_max_position_embeddings": length,
+            **fields,
+        },
+    }
+
+
+def _positions() -> dict[str, Variant]:
+    """Return variants of families that change their positions with the length.
+
+    A stage of the tests takes 256 positions of a model's 512.
+    """
+    found: dict[str, Variant] = {}
+    for name, pairs in (("phi3", 8), ("minicpm3", 4), ("exaone", 8)):
+        long = _longrope(256, pairs=pairs)
+        found[f"{name}-longrope"] = _of(name, long)
+        found[f"{name}-longrope_said"] = _of(
+            name, _longrope(256, pairs=pairs, attention_factor=1.3)
+        )
+        short = _longrope(255, pairs=pairs)
+        found[f"{name}-longer"] = _of(name, short, {}, "rope_scaling", "--context 255")
+        found[f"{name}-few_factors"] = _of(
+            name, {}, _longrope(256, pairs=3), "rope_scaling", "short_factor"
+        )
+    old = {"rope_parameters": None, "rope_theta": 10000.0, "original_max_position_embeddings": 256}
+    long = dict(_longrope(256)["rope_parameters"])
+    del long["rope_type"], long["rope_theta"], long["original_max_position_embeddings"]
+    scaling = {"rope_scaling": {**long, "type": "longrope"}}
+    found["phi3-longrope_old"] = _of("phi3", _longrope(256), old | scaling)
+    plain = {**_PLAIN, "short_factor": [1.0] * 8}
+    found["exaone-factors"] = _of("exaone", {}, {"rope_parameters": plain}, "config_field", "rope")
     return found
 
 
@@ -195,6 +244,6 @@ def _own() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _own()
+_ALL: Final = _shared() | _own() | _positions()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

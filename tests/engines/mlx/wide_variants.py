@@ -180,7 +180,11 @@ def _own() -> dict[str, Variant]:
     long = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "rope_type": "longrope"}
     rope = {**_PLAIN, **long, "original_max_position_embeddings": 64}
     found["phi3-longrope"] = Variant(
-        "phi3", {}, {"rope_parameters": rope}, "rope_scaling", "longrope"
+        "phi3",
+        {},
+        {"rope_parameters": rope, "original_max_position_embeddings": 64},
+        "rope_scaling",
+        "longrope",
     )
     tanh = {"hidden_act": "gelu_pytorch_tanh"}
     found["starcoder2-tanh-two_layers"] = Variant("starcoder2", tanh | {"num_hidden_layers": 2})

@@ -87,7 +87,14 @@ class MlxEngine:
         on_cpu = self._backend.name == "mlx-cpu"
         with mx.stream(self._backend.device):
             self._layers = LayerRange(
-                checkpoint, family, first, end, lead=lead, dtype=self._dtype, on_cpu=on_cpu
+                checkpoint,
+                family,
+                first,
+                end,
+                lead=lead,
+                dtype=self._dtype,
+                on_cpu=on_cpu,
+                context=settings.context,
             )
         if on_cpu and settings.dtype != "float32" and self._layers.has_float_experts:
             wanted = "dtype float32 for experts on a CPU, where MLX multiplies them in no other"

@@ -19,7 +19,7 @@ from stagelink_mlx.cache import new_cache, recurrence_of
 from stagelink_mlx.corrections import correct_layers
 from stagelink_mlx.dense import corrected
 from stagelink_mlx.ends import Ends, at_path, body_of
-from stagelink_mlx.rope import make_rope
+from stagelink_mlx.rope import check_length, make_rope
 from stagelink_mlx.sums import use_short_sums
 from stagelink_mlx.weights import Weights
 from stagelink_mlx.wide import understood
@@ -61,6 +61,7 @@ class LayerRange:
         lead: bool,
         dtype: mx.Dtype,
         on_cpu: bool,
+        context: int,
     ) -> None:
         """Build the layers and hold the checkpoint's table against them.
 
@@ -72,6 +73,7 @@ class LayerRange:
             lead: Whether the two ends of the model are held too.
             dtype: That of the rows.
             on_cpu: Whether a CPU computes; there float32 sums are short (sums.py).
+            context: Positions that a stream may have.
 
         Raises:
             ConfigError: ``engine_family``, ``config_field``, ``layer_types`` or ``rope_scaling``.
@@ -83,7 +85,7 @@ class LayerRange:
         module, arguments = model_arguments(family, self._recipe)
         model = module.Model(arguments)
         self._family, self._lead = family, lead
-        self._first, self._end = first, end
+        self._first, self._end, self._context = first, end, context
         self._kinds = family.layer_kinds[first:end]
         self.has_recurrence = not _RECURRENT.isdisjoint(family.layer_kinds)
         self._window = family.config.get("sliding_window")
@@ -191,6 +193,7 @@ class LayerRange:
             if turns is None or type(turns).__name__ == _NO_ROPE:
                 continue
             parameters = rope_of_layer(self._family, n)
+            check_length(parameters, self._context)
             dims = (
                 config.get("qk_rope_head_dim")
                 or config.get("rotary_dim")

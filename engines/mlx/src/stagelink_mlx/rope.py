@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Frequencies = npt.NDArray[np.float64]
 
-__all__ = ["ScaledRope", "make_rope"]
+__all__ = ["ScaledRope", "check_length", "make_rope", "turned_share"]
 
 
 class ScaledRope(nn.Module):
@@ -91,13 +91,40 @@ def make_rope(
     return ScaledRope(frequencies, traditional=traditional, factor=factor, sign=sign)
 
 
+def turned_share(parameters: Mapping[str, Any]) -> float:
+    """Return the share of a head that is turned, some of it perhaps by nothing."""
+    if parameters.get("rope_type") == "proportional":
+        return 1.0
+    return float(parameters.get("partial_rotary_factor", 1.0))
+
+
+def check_length(parameters: Mapping[str, Any], context: int) -> None:
+    """Refuse a context in which a scaling would turn earlier positions otherwise than later ones.
+
+    Raises:
+        ConfigError: ``rope_scaling``.
+    """
+    if parameters.get("rope_type") != "longrope":
+        return
+    length = parameters["original_max_position_embeddings"]
+    if context > length:
+        raise ConfigError(
+            f"mlx engine: rope_parameters: expected a context of at most {length}, up to which "
+            f"longrope turns all positions alike, got {context}; use --context {length}, or "
+            "install stagelink[transformers] and use --engine transformers",
+            reason="rope_scaling",
+        )
+
+
 def _periods(frequencies: Frequencies) -> npt.NDArray[np.float32]:
     """Return what MLX, which takes float32 reciprocals, makes these frequencies of.
 
-    The reciprocal of a rounded reciprocal can miss by a digit, which one beside it does not.
+    The reciprocal of a rounded reciprocal can miss by a digit, which one beside it does not. What
+    stands still has an endless period.
     """
     wanted = frequencies.astype(np.float32)
-    nearest = (1.0 / wanted.astype(np.float64)).astype(np.float32)
+    with np.errstate(divide="ignore"):
+        nearest = (1.0 / wanted.astype(np.float64)).astype(np.float32)
     below, above = np.nextafter(nearest, np.float32(0)), np.nextafter(nearest, np.float32(np.inf))
     choices = np.stack([nearest, below, above])
     missed = np.abs(np.float32(1.0) / choices - wanted)
@@ -111,6 +138,13 @@ def _unscaled(plain: Frequencies, _: Mapping[str, Any]) -> tuple[Frequencies, fl
 
 def _linear(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
     return plain / float(parameters["factor"]), 1.0
+
+
+def _proportional(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    """Keep the share of the pairs that turn fastest; the others stand still."""
+    turned = int(float(parameters.get("partial_rotary_factor", 1.0)) * len(plain))
+    stands = np.arange(len(plain)) >= turned
+    return np.where(stands, 0.0, plain) / float(parameters.get("factor") or 1.0), 1.0
 
 
 def _llama3(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
@@ -153,6 +187,23 @@ def _yarn_factor(factor: float, parameters: Mapping[str, Any]) -> float:
     return _magnitude(factor, 1.0)
 
 
+def _longrope(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequencies, float]:
+    """Divide by the short factors: whoever asks holds no position behind the original length."""
+    short = np.array(parameters["short_factor"], np.float64)
+    if short.shape != plain.shape:
+        raise ConfigError(
+            f"mlx engine: rope_parameters.short_factor: expected {len(plain)} numbers, got "
+            f"{short.size}; fetch the checkpoint's config.json again",
+            reason="rope_scaling",
+        )
+    factor = float(parameters["factor"])
+    length = float(parameters["original_max_position_embeddings"])
+    said = parameters.get("attention_factor")
+    if said is None:
+        said = 1.0 if factor <= 1.0 else math.sqrt(1.0 + math.log(factor) / math.log(length))
+    return plain / short, float(said)
+
+
 def _magnitude(factor: float, scale: float) -> float:
     return 1.0 if factor <= 1.0 else 0.1 * scale * math.log(factor) + 1.0
 
@@ -160,6 +211,8 @@ def _magnitude(factor: float, scale: float) -> float:
 _FORMULAS: dict[str, Callable[[Frequencies, Mapping[str, Any]], tuple[Frequencies, float]]] = {
     "default": _unscaled,
     "linear": _linear,
+    "proportional": _proportional,
     "llama3": _llama3,
+    "longrope": _longrope,
     "yarn": _yarn,
 }

@@ -80,6 +80,7 @@ _ROPE: Final = frozenset(
         "beta_slow",
         "factor",
         "high_freq_factor",
+        "long_factor",
         "low_freq_factor",
         "mscale",
         "mscale_all_dim",
@@ -87,10 +88,14 @@ _ROPE: Final = frozenset(
         "partial_rotary_factor",
         "rope_theta",
         "rope_type",
+        "short_factor",
         "truncate",
         "type",
     )
 )
+
+
+_FACTORS: Final = frozenset(("long_factor", "short_factor"))
 
 
 def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Family:
@@ -198,10 +203,24 @@ def _rope(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
         top = config.pop(key, None)
         if top is not None and found.setdefault(key, top) != top:
             raise refuse_field(key, f"{found[key]} as rope_parameters say", top)
+    if found["rope_type"] == "longrope":
+        _measure(found, config)
+    elif not _FACTORS.isdisjoint(found):
+        raise refuse_field("rope_type", "longrope beside factors of pairs", found["rope_type"])
     meant = recipe.meant or {}
     _number(found, "rope_theta", meant.get("rope_theta"))
     _number(found, _SHARE, meant.get(_SHARE, 1.0))
     return found
+
+
+def _measure(rope: dict[str, Any], config: dict[str, Any]) -> None:
+    """Take the length that a LongRoPE (arXiv 2402.13753) has its short factors up to."""
+    key, whole = "original_max_position_embeddings", _count(config, "max_position_embeddings")
+    rope[key] = config.pop(key, None) or rope.get(key) or whole
+    _number(rope, "factor", whole / _count(rope, key))
+    factors = rope.get("short_factor")
+    if not isinstance(factors, list) or any(type(one) not in (int, float) for one in factors):
+        raise refuse_field("short_factor", "a number for each pair", factors, "rope_scaling")
 
 
 def _kinds(config: dict[str, Any], layers: int, recipe: Recipe) -> tuple[str, ...]:
