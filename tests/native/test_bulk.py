@@ -205,8 +205,9 @@ def test_a_buffer_that_goes_in_the_middle_of_its_frame_ends_the_ring_and_nothing
 
     with pytest.raises(StagelinkError) as raised:
         post_and_drop()
-    # Where no drop met a frame on its way, all buffers for sending are posted in the end.
-    assert (raised.value.rank, raised.value.reason) in ((1, "local"), (None, "local"))
+    # Where no drop met a frame on its way, rank 0 has no buffer or no round left in the end.
+    ends = ((1, "local"), (None, "local"), (None, "too_many_rounds"))
+    assert (raised.value.rank, raised.value.reason) in ends
 
 
 def test_the_descriptor_wakes_a_selector_for_each_transfer(
