@@ -6,13 +6,16 @@ No model is loaded here; how large a loaded stage is stands in test_memory.py.
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stagelink_llamacpp.pages import collapse_new, drop_pages, private_spans
+from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the advice is Linux's")
 _MIB = 1 << 20
@@ -64,15 +67,90 @@ def test_memory_that_was_there_before_is_left_alone() -> None:
     assert _field(array.ctypes.data, "AnonHugePages") == 0
 
 
-def test_dropped_pages_of_a_mapped_file_leave_memory_and_come_back(tmp_path: Path) -> None:
-    path = tmp_path / "weights of a model"
-    expected = np.random.default_rng(1).integers(0, 256, 8 * _MIB, np.uint8).tobytes()
-    path.write_bytes(expected)
+def _mapped(path: Path, count: int) -> tuple[mmap.mmap, np.ndarray]:
+    """Return a mapped file of random bytes, all pages of which are resident."""
+    path.write_bytes(np.random.default_rng(1).integers(0, 256, count, np.uint8).tobytes())
     with path.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
     array = np.frombuffer(memory, np.uint8)
-    assert array.tobytes() == expected
+    assert array.tobytes() == path.read_bytes()
+    assert _field(array.ctypes.data, "Rss") == count
+    return memory, array
+
+
+def test_a_part_of_a_mapped_file_leaves_memory_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "weights of a model"
+    _held, array = _mapped(path, 16 * _MIB)
+    dropping = Dropping(path, 6 * _MIB + 100, 4 * _MIB)
+    dropping.start()
+    dropping.stop()
+    # The system may drop what is in the same huge page.
+    assert 8 * _MIB <= _field(array.ctypes.data, "Rss") <= 12 * _MIB + mmap.PAGESIZE
+    assert array.tobytes() == path.read_bytes()
+
+
+def test_pages_that_are_read_again_are_dropped_again_until_it_stops(tmp_path: Path) -> None:
+    path = tmp_path / "weights.gguf"
+    _held, array = _mapped(path, 8 * _MIB)
+    dropping = Dropping(path, 0, 8 * _MIB)
+    dropping.start()
+    try:
+        assert array.tobytes() == path.read_bytes()
+        deadline = time.monotonic() + 10
+        while _field(array.ctypes.data, "Rss"):
+            assert time.monotonic() < deadline
+    finally:
+        dropping.stop()
+    assert array.tobytes() == path.read_bytes()
     assert _field(array.ctypes.data, "Rss") == 8 * _MIB
-    drop_pages(path)
-    assert _field(array.ctypes.data, "Rss") == 0
-    assert array.tobytes() == expected
+
+
+def test_nothing_is_dropped_of_a_file_that_is_not_mapped_or_after_the_stop(tmp_path: Path) -> None:
+    path = tmp_path / "weights.gguf"
+    _held, array = _mapped(path, _MIB)
+    other = Dropping(tmp_path / "another.gguf", 0, _MIB)
+    other.start()
+    other.stop()
+    late = Dropping(path, 0, _MIB)
+    late.stop()
+    late.start()
+    assert _field(array.ctypes.data, "Rss") == _MIB
+
+
+def test_large_blocks_go_back_to_the_system_when_they_are_freed() -> None:
+    # A block that is freed raises the size from which on the C library gives them back.
+    code = """
+import ctypes, sys
+from pathlib import Path
+from stagelink_llamacpp.pages import return_large_blocks
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) << 12
+
+if sys.argv[1] == "return":
+    return_large_blocks()
+library = ctypes.CDLL(None)
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def filled(size):
+    block = library.malloc(size)
+    ctypes.memset(ctypes.c_void_p(block), 1, size)
+    return block
+library.free(filled(24 << 20))
+before = resident()
+block = filled(20 << 20)
+kept = filled(4096)
+library.free(block)
+print(resident() - before)
+"""
+    left = {}
+    for asked in ("return", "leave"):
+        command = [sys.executable, "-c", code, asked]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment.pop("MALLOC_MMAP_THRESHOLD_", None)
+        done = subprocess.run(
+            command, capture_output=True, check=True, env=environment, text=True, timeout=60
+        )
+        left[asked] = int(done.stdout)
+    if left["leave"] < 16 * _MIB:
+        pytest.skip("this C library gives them back as it is")
+    assert left["return"] < 2 * _MIB

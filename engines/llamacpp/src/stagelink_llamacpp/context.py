@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stagelink.engine import give_back
-from stagelink_llamacpp.pages import collapse_new, drop_pages, private_spans
+from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.watch import Watch
 
@@ -104,12 +104,13 @@ class Context:
         nodes: Nodes,
         *,
         alive: Callable[[float], None] | None = None,
-        held_once: bool = False,
+        held_once: tuple[int, int] | None = None,
     ) -> None:
         """Load the file; ``alive`` is called with the part of it that is loaded.
 
-        With ``held_once`` what llama.cpp copies into another order is in memory once, also where
-        the original stays in use by the library: it is mapped, and its pages are dropped.
+        ``held_once`` are the first byte and the bytes of a tensor of which llama.cpp makes a copy
+        in another order, and keeps the original: the file is mapped, and the tensor's pages are
+        dropped as they are read, so that it is in memory once.
 
         Raises:
             EngineError: ``load`` with what llama.cpp said.
@@ -128,14 +129,13 @@ class Context:
         self.call_rows = min(shape.rows, 2 * CALL_ROWS - 1) if self._divides else shape.rows
         self._source = self._target = self._got = self._given = self._wanted = 0
         reordered = library.reordered
-        self._load(path, device, alive, _MAPPED if held_once else _READ_WHOLE)
-        if held_once and library.reordered == reordered:
+        dropping = Dropping(path, *held_once) if held_once else None
+        self._load(path, device, alive, dropping)
+        if dropping is not None and library.reordered == reordered:
             # Nothing was copied, so reading it holds it once as well, and computes faster: mapped
             # pages are small, and tensors in them lie as the file has them.
             self.close()
-            self._load(path, device, alive, _READ_WHOLE)
-        elif held_once:
-            drop_pages(path)
+            self._load(path, device, alive)
         self._open(shape)
         api = library.api
         self.width = int(api.llama_model_n_embd(self._model))
@@ -236,7 +236,11 @@ class Context:
         self._context = self._model = None
 
     def _load(
-        self, path: Path, device: Device, alive: Callable[[float], None] | None, mode: int
+        self,
+        path: Path,
+        device: Device,
+        alive: Callable[[float], None] | None,
+        dropping: Dropping | None = None,
     ) -> None:
         api = self._library.api
         params = api.llama_model_default_params()
@@ -244,7 +248,7 @@ class Context:
         params.devices = ctypes.cast(handles, ctypes.c_void_p)
         params.n_gpu_layers = device.layers_there
         params.split_mode = _SPLIT_NONE
-        params.load_mode = mode
+        params.load_mode = _READ_WHOLE if dropping is None else _MAPPED
 
         broken: list[BaseException] = []
         before = private_spans()
@@ -255,11 +259,20 @@ class Context:
                     alive(fraction)
             except BaseException as error:  # noqa: BLE001 - it cannot pass through C; raised after
                 broken.append(error)
+            if dropping is not None and not broken and fraction < 1:
+                # Tensors are read from now on, and nothing is unmapped before the last one was.
+                dropping.start()
+            elif dropping is not None:
+                dropping.stop()
             return not broken
 
         callback = api.llama_progress_callback(tell)
         params.progress_callback = callback
-        self._model = api.llama_model_load_from_file(os.fsencode(path), params) or None
+        try:
+            self._model = api.llama_model_load_from_file(os.fsencode(path), params) or None
+        finally:
+            if dropping is not None:
+                dropping.stop()
         if broken:
             self.close()
             raise broken[0]

@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -76,19 +77,37 @@ class Embedding:
         self._descriptor = -1
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """The vocabulary in the head's file.
+
+    Attributes:
+        vocab: Its tokens.
+        span: First byte and bytes of its data.
+    """
+
+    vocab: int
+    span: tuple[int, int]
+
+
 class Head:
     """Final norm and head over a few rows at a time."""
 
     def __init__(
-        self, library: Library, path: Path, setup: Setup, nodes: Nodes, vocab: int
+        self,
+        library: Library,
+        path: Path,
+        setup: Setup,
+        nodes: Nodes,
+        table: Table,
     ) -> None:
-        """Load the head's file; it has logits for ``vocab`` tokens."""
-        self._rows = rows_of_call(vocab)
+        """Load the head's file."""
+        self._rows = rows_of_call(table.vocab)
         most = 2 * self._rows - 1
         shape = Shape(most, 1, most, "float16", setup.threads)
         # The vocabulary stands in the file once, and where llama.cpp reorders its type it would be
         # held twice: as the table that nobody reads here, and as the copy that is multiplied.
-        self._context = Context(library, path, setup.device, shape, nodes, held_once=True)
+        self._context = Context(library, path, setup.device, shape, nodes, held_once=table.span)
 
     def logits(self, rows: Floats) -> Floats:
         """Return float32 logits ``[n, vocab]`` of rows ``[n, width]``."""

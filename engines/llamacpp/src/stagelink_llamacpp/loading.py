@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stagelink.engine import give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
-from stagelink_llamacpp.head import Embedding, Head
+from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
@@ -123,7 +123,8 @@ def _ends(
     made.callback(embedding.close)
     nodes = Nodes(None, own.ends.rule.rows_node)
     tried(paths["head"], nodes, library.versions, alive, device=device)
-    head = Head(library, paths["head"], setup, nodes, own.vocab)
+    table = Table(own.vocab, own.ends.head.span(EMBED))
+    head = Head(library, paths["head"], setup, nodes, table)
     made.callback(head.close)
     return embedding, head
 

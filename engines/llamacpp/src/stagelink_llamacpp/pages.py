@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import mmap
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
 _TELL_BYTES = 256 << 20
+# llama.cpp reads some ten MiB in that time.
+_DROP_SECONDS = 0.005
 # glibc's mallopt(3). Without them the first large block that is freed raises both limits up to 32
 # and 64 MiB: blocks up to there are then made on the heap, and what is free below its top stays.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -45,7 +49,7 @@ def return_large_blocks() -> None:
 def private_spans() -> Spans:
     """Return (begin, end) of the process's own writable memory, by address; nothing elsewhere."""
     found: Spans = []
-    for begin, end, rights, path in _mappings():
+    for begin, end, rights, _, path in _mappings():
         if rights == "rw-p" and path in ("", "[heap]"):
             if found and found[-1][1] == begin:
                 found[-1] = found[-1][0], end
@@ -80,27 +84,67 @@ def collapse_new(before: Spans, tell: Callable[[], object]) -> int:
     return done
 
 
-def drop_pages(path: Path) -> None:
-    """Drop the resident pages of a file that is mapped to be read; nothing where none is told."""
-    with contextlib.suppress(AttributeError, OSError):
-        advise = _advise()
-        wanted = str(path.resolve())
-        for begin, end, rights, mapped in _mappings():
-            # A page that the process could have written to must not be lost.
-            if rights.startswith("r--") and wanted in mapped:
+class Dropping:
+    """Drops the resident pages of a part of a mapped file, again and again, until told to stop.
+
+    Who reads on has the pages back, as the file has them. The part must stay mapped meanwhile: what
+    is mapped there instead would lose what was written to it.
+    """
+
+    def __init__(self, path: Path, begin: int, size: int) -> None:
+        """Prepare for the bytes from ``begin`` on of the file at ``path``; nothing is dropped."""
+        self._path, self._begin, self._size = path, begin, size
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Drop from now on; nothing happens where it goes on already, or no part is mapped."""
+        if self._thread is not None or self._over.is_set():
+            return
+        with contextlib.suppress(AttributeError, OSError):
+            advise, spans = _advise(), self._spans()
+            for begin, end in spans:
+                advise(begin, end - begin, _DROP)
+            self._thread = threading.Thread(target=self._drop, args=(advise, spans), daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Drop no more; calling it again does nothing."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _drop(self, advise: Callable[[int, int, int], int], spans: Spans) -> None:
+        while not self._over.wait(_DROP_SECONDS):
+            for begin, end in spans:
                 advise(begin, end - begin, _DROP)
 
+    def _spans(self) -> Spans:
+        """Return the addresses of the part's whole pages where it is mapped to be read."""
+        wanted = str(self._path.resolve())
+        page = mmap.PAGESIZE
+        found: Spans = []
+        for begin, end, rights, offset, mapped in _mappings():
+            # A page that the process could have written to must not be lost.
+            if rights.startswith("r--") and mapped == wanted:
+                first = begin + max(0, -(-(self._begin - offset) // page) * page)
+                last = min(end, begin + (self._begin + self._size - offset) // page * page)
+                if first < last:
+                    found.append((first, last))
+        return found
 
-def _mappings() -> Iterator[tuple[int, int, str, str]]:
-    """Yield begin, end, rights and path of the process's mappings, as proc_pid_maps(5) has them."""
+
+def _mappings() -> Iterator[tuple[int, int, str, int, str]]:
+    """Yield begin, end, rights, offset and path of each mapping, as proc_pid_maps(5) has them."""
     with (
         contextlib.suppress(OSError, ValueError),
         Path(_MAPS).open(encoding="utf-8", errors="surrogateescape") as maps,
     ):
         for line in maps:
-            span, rights, _, _, _, *path = line.rstrip("\n").split(maxsplit=5)
+            span, rights, offset, _, _, *path = line.rstrip("\n").split(maxsplit=5)
             begin, end = (int(one, 16) for one in span.split("-"))
-            yield begin, end, rights, path[0] if path else ""
+            yield begin, end, rights, int(offset, 16), path[0] if path else ""
 
 
 def _without(spans: Spans, others: Spans) -> Iterator[tuple[int, int]]:

@@ -64,8 +64,12 @@ class StageFile:
 
     def offset(self, name: str) -> int:
         """Return where the data of tensor ``name`` begins in the file."""
-        names = [entry.name for entry in self.entries]
-        return len(self.head) + offsets_of(self.entries)[names.index(name)]
+        return self.span(name)[0]
+
+    def span(self, name: str) -> tuple[int, int]:
+        """Return where the data of tensor ``name`` begins in the file, and its bytes."""
+        at = [entry.name for entry in self.entries].index(name)
+        return len(self.head) + offsets_of(self.entries)[at], self.entries[at].nbytes
 
 
 def range_file(source: GgufSource, rule: Rule, first: int, end: int) -> StageFile:
