@@ -18,7 +18,10 @@ from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, ConfigError, EngineSettings, read_family
 from stagelink_mlx import MlxEngine
+from stagelink_mlx.recipes import RECIPES
 from stagelink_mlx.rope import make_rope
+from stagelink_mlx.unserved import UNSERVED
+from stagelink_mlx.wide_recipes import WIDE_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +86,16 @@ def test_a_field_that_mlx_lm_would_drop_is_refused_by_name(
 
 def test_a_family_that_mlx_lm_does_not_have_is_refused_by_name(tiny: Callable[..., Path]) -> None:
     assert refused(tiny("llama"), model_type="phi9").reason == "engine_family"
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_a_family_that_a_ring_cannot_run_is_refused_with_its_reason(
+    tiny: Callable[..., Path], name: str
+) -> None:
+    assert name not in RECIPES | WIDE_RECIPES
+    error = refused(tiny("llama"), model_type=name)
+    assert error.reason == "engine_family"
+    assert UNSERVED[name] in str(error)
 
 
 def test_a_family_whose_layers_read_token_ids_is_refused(tiny: Callable[..., Path]) -> None:

@@ -82,6 +82,17 @@ _ALONE: Final = {
         },
     ),
     "plamo": WholeVariant("plamo", {"n_shared_head": 2, "num_key_value_heads": None}),
+    "plamo3": WholeVariant(
+        "plamo3",
+        {
+            **_THETA,
+            "head_dim": 16,
+            "rope_local_theta": 500.0,
+            "sliding_window_pattern": 3,
+            "window_size": 16,
+        },
+        tolerance=1e-3,
+    ),
     "telechat3": WholeVariant("telechat3", _THETA),
     "nanbeige": WholeVariant("nanbeige", _THETA),
     "nemotron-nas": WholeVariant(
@@ -123,7 +134,7 @@ _LAYERS: Final = {"openelm": "num_transformer_layers", "lille-130m": "n_layer"}
 _LISTS: Final = (
     *("block_configs", "ffn_multipliers", "layer_types", "num_kv_heads", "num_query_heads"),
 )
-_NO_ACTIVATION: Final = ("lille-130m", "openelm", "plamo", "qwen")
+_NO_ACTIVATION: Final = ("lille-130m", "openelm", "plamo", "plamo3", "qwen")
 
 
 def _with(name: str, fields: dict[str, Any], refused: str = "", field: str = "") -> WholeVariant:
@@ -149,7 +160,7 @@ def _shared() -> dict[str, WholeVariant]:
         found[f"{name}-unknown"] = _refused(name, {"rows_twisted": 3})
         if name not in _NO_ACTIVATION:
             found[f"{name}-activation"] = _refused(name, {"hidden_act": "relu"})
-        if name not in ("internlm2", "spark2_5", "openelm"):
+        if name not in ("internlm2", "openelm", "plamo3", "spark2_5"):
             both = {"type": "dynamic", "rope_type": "dynamic"}
             dynamic = {"rope_scaling": {**both, "factor": 2.0}}
             found[f"{name}-dynamic"] = _with(name, dynamic, "rope_scaling", "dynamic")
@@ -186,6 +197,10 @@ def _own() -> dict[str, WholeVariant]:
     plain = {"seq_length": 256, "use_dynamic_ntk": False, "use_logn_attn": False}
     found["qwen-trained_shorter"] = _with("qwen", plain)
     found["qwen-kv_channels"] = _with("qwen", {"kv_channels": 24}, "config_field")
+    found["plamo3-window"] = _with("plamo3", {"sliding_window": 9})
+    found["plamo3-usual_kinds"] = _with("plamo3", {"sliding_window_pattern": None})
+    found["plamo3-untied"] = _with("plamo3", {"tie_word_embeddings": False})
+    found["plamo3-linear_type"] = _refused("plamo3", {"linear_type": "fp8"})
     found["plamo-n_shared_head"] = _with("plamo", {"n_shared_head": 4})
     found["nanbeige-num_loops"] = _with("nanbeige", {"num_loops": 2}, "config_field")
     found["nanbeige-loss"] = _with(

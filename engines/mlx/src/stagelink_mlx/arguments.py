@@ -13,6 +13,7 @@ from stagelink.engine import ConfigError
 from stagelink_mlx.experts import expert_arguments
 from stagelink_mlx.library import models_module
 from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
+from stagelink_mlx.unserved import UNSERVED
 from stagelink_mlx.wide_recipes import WIDE_RECIPES
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def check_family(family: Family) -> Recipe:
     """
     recipe = RECIPES.get(family.model_type) or WIDE_RECIPES.get(family.model_type)
     if recipe is None or family.row_factor != 1 or family.needs_token_ids:
+        reason = UNSERVED.get(family.model_type)
+        got = f"{family.model_type} ({reason})" if reason else family.model_type
         raise ConfigError(
             f"mlx engine: expected a model of one of {', '.join((*RECIPES, *WIDE_RECIPES))}, got "
-            f"{family.model_type}; {family.engine_advice}",
+            f"{got}; {family.engine_advice}",
             reason="engine_family",
         )
     return recipe

@@ -19,6 +19,7 @@ __all__ = [
     "heads_of_layers",
     "latent_base_width",
     "longer_positions",
+    "near_and_far",
     "one_key_head",
     "rotary_values",
     "still",
@@ -103,6 +104,25 @@ def latent_base_width(config: dict[str, Any], layers: int) -> None:
         said = config.pop(key, None)
         if said not in (None, value):
             raise refuse_field(key, str(value), said)
+
+
+def near_and_far(config: dict[str, Any], layers: int) -> None:
+    """PLaMo 3: layers that slide have their own theta, and see the row beside the window."""
+    del layers
+    for key in ("rope_parameters", "rope_scaling"):
+        if config.get(key) is not None:
+            raise refuse_field(key, "no such field", config[key])
+    window = config.get("sliding_window") or config["window_size"]
+    if type(window) is not int or window < 1:
+        raise refuse_field("window_size", "a whole number above 0", window)
+    near, far = config["rope_local_theta"], config.pop("rope_theta", 1000000.0)
+    config |= {
+        "sliding_window": window + 1,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": far},
+            "sliding_attention": {"rope_theta": near},
+        },
+    }
 
 
 def still(config: dict[str, Any], layers: int) -> None:
