@@ -33,11 +33,12 @@ _ALIASES: Final = {
 _KEYS: Final = ("quantization", "quantization_config")
 _AFFINE: Final = "affine"
 _AFFINE_KEYS: Final = ("bits", "group_size", "mode")
-# What of a composite model reads pictures; nothing here does.
-_PICTURES: Final = (
-    "model.visual.", "visual.", "model.vision_tower.", "vision_tower.",
-    "model.multi_modal_projector.", "multi_modal_projector.",
+# What of a composite model reads pictures or sounds; nothing here does.
+_SENSES: Final = (
+    "audio_tower", "embed_audio", "embed_vision", "multi_modal_projector", "vision_embedder",
+    "vision_tower", "visual",
 )  # fmt: skip
+_PICTURES: Final = tuple(f"{at}{part}." for at in ("", "model.") for part in _SENSES)
 # Families whose files exist with stacked experts and with single ones.
 _EXPERTS: Final = (
     "deepseek_v2", "deepseek_v3", "mixtral", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe",

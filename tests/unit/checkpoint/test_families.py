@@ -206,6 +206,7 @@ def test_no_cut_separates_a_layer_from_the_keys_that_it_reads():
     }
     family = read_family(config)
     assert family.kv_owner == (0, 1, 2, 3, 2, 3, 2, 3)
+    assert family.config["num_kv_shared_layers"] == 4
     assert family.allowed_cuts() == (1, 2)
     assert (family.needs_token_ids, family.row_factor) == (True, 1)
     assert family.layer_state(5).bytes_per_position == 0

@@ -1,4 +1,4 @@
-"""Families that need more of a ring than rows: described as data, run by no engine yet.
+"""Families that may need more of a ring than rows, as data: those that do, no engine runs yet.
 
 It knows what crosses a boundary and where a cut is impossible; formulas and shapes it knows none.
 Sources: the configs and modules of the four in transformers 5.
@@ -61,7 +61,7 @@ DESCRIBED: Final[dict[str, Facts]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DescribedFamily(TableFamily):
-    """A family that `describe` and `inspect` know, and every engine refuses by name.
+    """A family that `describe` and `inspect` know; what needs more than rows is refused.
 
     Attributes:
         kv_owner: For each layer, the layer whose keys and values it reads: mostly itself.
@@ -114,6 +114,8 @@ def read_described(
         for field in dataclasses.fields(TableFamily)
         if field.name not in ("row_factor", "needs_token_ids")
     }
+    # What was read here is the config's nevertheless.
+    known["config"] = {**config, **wide.config}
     return DescribedFamily(
         **known,
         row_factor=streams,
