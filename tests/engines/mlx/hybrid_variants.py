@@ -12,6 +12,7 @@ from tests.engines.torch.variants import Variant
 _PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
 _FULL: Final = "full_attention"
 _LINEAR: Final = "linear_attention"
+_SLIDING: Final = "sliding_attention"
 _MAMBA2: Final = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2}
 _LFM2_KINDS: Final = ["conv", "conv", _FULL, "conv", "conv", _FULL, "conv", "conv"]
 
@@ -80,6 +81,44 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "mamba_d_state": 8,
         },
     ),
+    "olmo_hybrid": (
+        "olmo_hybrid",
+        {
+            "layer_types": ([_LINEAR] * 3 + [_FULL]) * 2,
+            "rope_parameters": dict(_PLAIN),
+            "linear_num_key_heads": 4,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+        },
+    ),
+    # A width whose root bfloat16 rounds.
+    "recurrent_gemma": (
+        "recurrent_gemma",
+        {
+            "hidden_size": 96,
+            "lru_width": 96,
+            "head_dim": 24,
+            "num_key_value_heads": 1,
+            "attention_window_size": 16,
+            "rope_parameters": {**_PLAIN, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "gemma4_text": (
+        "gemma4_text",
+        {
+            "hidden_size_per_layer_input": 0,
+            "head_dim": 16,
+            "global_head_dim": 24,
+            "layer_types": [_SLIDING, _SLIDING, _FULL, _SLIDING, _SLIDING, _FULL, _SLIDING, _FULL],
+            "sliding_window": 16,
+            "final_logit_softcapping": 4.0,
+            "rope_parameters": {
+                _FULL: {**_PLAIN, "rope_type": "proportional", "partial_rotary_factor": 0.25},
+                _SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
     "nemotron_h": (
         "nemotron_h",
         {
@@ -97,8 +136,13 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
 }
+# Biases that are there unless a config says otherwise.
+_BIASED: Final = ("mamba_conv_bias", "use_conv_bias")
 # What two layers are of.
 _TWO: Final[dict[str, dict[str, Any]]] = {
+    "olmo_hybrid": {"layer_types": [_LINEAR, _FULL]},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "gemma4_text": {"layer_types": [_SLIDING, _FULL]},
     "granitemoehybrid": {"layer_types": [_LINEAR, _FULL]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "nemotron_h": {"layers_block_type": [_LINEAR, "moe"]},
@@ -169,6 +213,139 @@ def _lfm2() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _lfm2()
+def _states() -> dict[str, Variant]:
+    """Return variants of families with a state-space recurrence."""
+    found: dict[str, Variant] = {}
+    for name, keys in (
+        ("granitemoehybrid", ("mamba_conv_bias", "mamba_proj_bias", "attention_bias")),
+        (
+            "falcon_h1",
+            (
+                *("attention_bias", "mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm"),
+                *("mlp_bias", "projectors_bias"),
+            ),
+        ),
+        ("mamba", ("use_bias", "use_conv_bias")),
+        ("falcon_mamba", ("use_bias", "use_conv_bias")),
+        ("mamba2", ("use_bias", "use_conv_bias")),
+        ("jamba", ("mamba_conv_bias", "mamba_proj_bias")),
+    ):
+        for key in keys:
+            found[f"{name}-{key}"] = Variant(name, {key: key not in _BIASED})
+    for name in ("granitemoehybrid", "falcon_h1", "jamba", "mamba2", "olmo_hybrid"):
+        for tied in (True, False):
+            found[f"{name}-tied_{tied}"] = Variant(name, {"tie_word_embeddings": tied})
+    for name in ("granitemoehybrid", "falcon_h1"):
+        one = {"mamba_n_groups": 1, "mamba_n_heads": 4, "mamba_d_head": 32}
+        found[f"{name}-one_group"] = Variant(name, one)
+        found[f"{name}-auto"] = Variant(name, {}, {"mamba_d_head": "auto"})
+        odd = {"mamba_d_head": 12}
+        found[f"{name}-odd_heads"] = Variant(name, {}, odd, "config_field", "mamba_d_head")
+    for name in ("mamba", "falcon_mamba", "jamba"):
+        key = "mamba_dt_rank" if name == "jamba" else "time_step_rank"
+        found[f"{name}-rank"] = Variant(name, {key: 7})
+        found[f"{name}-auto"] = Variant(name, {}, {key: "auto"})
+    for name in ("mamba", "falcon_mamba"):
+        other = {"layer_norm_epsilon": 1e-3}
+        found[f"{name}-epsilon"] = Variant(name, other, {}, "config_field", "layer_norm_epsilon")
+        words = {"d_model": 64, "d_inner": 128, "n_layer": 8, "rms_norm": True, "ssm_cfg": {}}
+        found[f"{name}-released"] = Variant(name, {}, words)
+        found[f"{name}-inner"] = Variant(name, {}, {"d_inner": 64}, "config_field", "d_inner")
+    found["mamba-expand"] = Variant("mamba", {"expand": 3, "intermediate_size": 192})
+    found["falcon_mamba-mixer_rms_eps"] = Variant("falcon_mamba", {"mixer_rms_eps": 0.1})
+    found["mamba2-epsilon"] = Variant("mamba2", {"layer_norm_epsilon": 0.1})
+    found["mamba2-limits"] = Variant("mamba2", {"time_step_limit": [0.002, 0.5]})
+    found["granitemoehybrid-limits"] = Variant("granitemoehybrid", {"time_step_limit": [0.1, 0.5]})
+    limits = {"time_step_limit": [0.1, 0.5]}
+    found["falcon_h1-limits"] = Variant("falcon_h1", limits, {}, "config_field", "time_step_limit")
+    return found
+
+
+def _granite_and_jamba() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    name = "granitemoehybrid"
+    found[f"{name}-rope"] = Variant(name, {"position_embedding_type": "rope"})
+    found[f"{name}-dense"] = Variant(name, {"num_local_experts": 0})
+    found[f"{name}-older"] = Variant(
+        name, {}, {"layer_types": ["mamba", "mamba", "attention", "mamba"] * 2}
+    )
+    learned = {"position_embedding_type": "learned"}
+    found[f"{name}-learned"] = Variant(name, {}, learned, "config_field", "position_embedding_type")
+    for key in ("embedding_multiplier", "attention_multiplier", "residual_multiplier"):
+        found[f"{name}-{key}"] = Variant(name, {key: 0.4})
+    found["jamba-dense"] = Variant("jamba", {"num_experts": 1})
+    found["jamba-uses_1"] = Variant("jamba", {"num_experts_per_tok": 1})
+    alone = {"attn_layer_period": 9, "attn_layer_offset": 8}
+    found["jamba-none_attends"] = Variant("jamba", alone)
+    plain = {"mlp_multipliers": None, "ssm_multipliers": None}
+    found["falcon_h1-plain"] = Variant("falcon_h1", plain)
+    wide = {"mamba_d_ssm": 96, "mamba_d_head": 12}
+    found["falcon_h1-narrow"] = Variant("falcon_h1", wide)
+    after = {"mamba_rms_norm": True, "mamba_norm_before_gate": False}
+    found["falcon_h1-gate_before"] = Variant("falcon_h1", after)
+    return found
+
+
+def _nemotron() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    name = "nemotron_h"
+    letters = {"layers_block_type": None, "hybrid_override_pattern": "M-*EME*M"}
+    found[f"{name}-released"] = Variant(name, {}, {**letters, "num_hidden_layers": 8})
+    older = ["mamba", "mlp", "attention", "moe", "mamba", "moe", "attention", "mamba"]
+    found[f"{name}-older"] = Variant(name, {}, {"layers_block_type": older})
+    other = {"hybrid_override_pattern": "M*M*M*M*"}
+    found[f"{name}-two_words"] = Variant(name, {}, other, "config_field", "hybrid_override_pattern")
+    found[f"{name}-use_bias"] = Variant(
+        name, {"use_bias": True, "mamba_proj_bias": True}, {"mamba_proj_bias": True}
+    )
+    two = {"use_bias": True, "mamba_proj_bias": False}
+    found[f"{name}-two_biases"] = Variant(name, two, {}, "config_field", "mamba_proj_bias")
+    for key, value in (
+        ("mlp_bias", True),
+        ("use_conv_bias", False),
+        ("norm_topk_prob", False),
+        ("moe_latent_size", 24),
+        ("time_step_min", 0.2),
+    ):
+        found[f"{name}-{key}"] = Variant(name, {key: value})
+    found[f"{name}-groups"] = Variant(name, {"n_group": 4, "topk_group": 2})
+    relu = {"mlp_hidden_act": "silu"}
+    found[f"{name}-activation"] = Variant(name, {}, relu, "config_field", "mlp_hidden_act")
+    return found
+
+
+def _others() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    for eigen in (True, False):
+        found[f"olmo_hybrid-eigen_{eigen}"] = Variant(
+            "olmo_hybrid", {"linear_allow_neg_eigval": eigen}
+        )
+    found["olmo_hybrid-attention_bias"] = Variant("olmo_hybrid", {"attention_bias": True})
+    kinds = [_FULL, *[_LINEAR] * 7]
+    found["olmo_hybrid-order"] = Variant("olmo_hybrid", {"layer_types": kinds})
+    griffin = "recurrent_gemma"
+    found[f"{griffin}-epsilon"] = Variant(griffin, {"rms_norm_eps": 0.1})
+    kernel = {"conv1d_width": 3}
+    found[f"{griffin}-conv1d_width"] = Variant(griffin, kernel, {}, "config_field", "conv1d_width")
+    narrow = {"lru_width": 48}
+    found[f"{griffin}-lru_width"] = Variant(griffin, narrow, {}, "config_field", "lru_width")
+    found[f"{griffin}-cap"] = Variant(griffin, {"logits_soft_cap": 2.0})
+    found[f"{griffin}-none_recurs"] = Variant(griffin, {"block_types": ["attention"]})
+    gemma = "gemma4_text"
+    experts = {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
+    found[f"{gemma}-experts"] = Variant(gemma, {"enable_moe_block": True, **experts})
+    alike = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
+    found[f"{gemma}-alike"] = Variant(gemma, alike)
+    older = {"per_layer_config": None, "global_head_dim": 24}
+    found[f"{gemma}-released"] = Variant(gemma, {}, older)
+    found[f"{gemma}-uncapped"] = Variant(gemma, {"final_logit_softcapping": None})
+    reads = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 256}
+    found[f"{gemma}-reads_tokens"] = Variant(gemma, reads, {}, "engine_family", "gemma4_text")
+    shared = {"num_kv_shared_layers": 2}
+    found[f"{gemma}-shared"] = Variant(gemma, shared, {}, "config_field", "num_kv_shared_layers")
+    return found
+
+
+_ALL: Final = _shared() | _lfm2() | _states() | _granite_and_jamba() | _nemotron() | _others()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

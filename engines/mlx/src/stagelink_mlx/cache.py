@@ -28,6 +28,8 @@ __all__ = [
 
 # A recurrent state can be cut back by at least this many rows.
 SPAN_ROWS = 64
+# At most so many arrays are a recurrent layer's state.
+_ARRAYS = 4
 # Positions are held in steps, so that the memory grows seldom.
 _STEP = 256
 
@@ -102,7 +104,7 @@ class _Point:
     """The state before the row at ``position``; MLX arrays never change, so it costs no copy."""
 
     position: int
-    arrays: tuple[mx.array | None, mx.array | None]
+    arrays: tuple[mx.array | None, ...]
 
 
 class Recurrent:
@@ -120,9 +122,9 @@ class Recurrent:
     def __init__(self) -> None:
         """Begin at position 0."""
         self.lengths = None
-        self._now: list[mx.array | None] = [None, None]
+        self._now: list[mx.array | None] = [None] * _ARRAYS
         self._position = 0
-        self._points = [_Point(0, (None, None))] * 3
+        self._points = [_Point(0, (None,) * _ARRAYS)] * 3
         self._pieces: list[tuple[int, mx.array]] = []
 
     def __getitem__(self, at: int) -> mx.array | None:
@@ -132,18 +134,18 @@ class Recurrent:
         self._now[at] = array
 
     def advance(self, rows: int) -> None:
-        """Count rows; the layer calls it after each piece."""
-        self._position += rows
+        """Do nothing: ``begin`` has counted the rows, which not every family's layers do."""
 
     def begin(self, rows: mx.array) -> None:
         """Note the layer's input ``[1, rows, width]`` before the layer takes it."""
         old, middle, _ = self._points
-        last = _Point(self._position, (self._now[0], self._now[1]))
+        last = _Point(self._position, tuple(self._now))
         if last.position - middle.position >= SPAN_ROWS:
             old, middle = middle, last
             self._pieces = [one for one in self._pieces if one[0] >= old.position]
         self._points = [old, middle, last]
         self._pieces.append((self._position, rows))
+        self._position += rows.shape[1]
 
     def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
         """Go back to ``position``, which is 0 or one that ``Reach`` allows.
@@ -181,10 +183,10 @@ class Recurrent:
 
     def restore(self, state: tuple[mx.array, ...], position: int) -> None:
         """Take what ``saved`` gave; a cut then reaches back to ``position`` and no further."""
-        # Some have a convolution only.
-        self._now = [*state, None][:2]
+        # Some layers have fewer arrays: a convolution only.
+        self._now = [*state, *[None] * _ARRAYS][:_ARRAYS]
         self._position = position
-        self._points = [_Point(position, (self._now[0], self._now[1]))] * 3
+        self._points = [_Point(position, tuple(self._now))] * 3
 
 
 class Both:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Ends", "at_path", "body_of"]
 
 _ROOT = "root"
+_ROUNDED_ROOT = "rounded_root"
 
 
 def body_of(model: Any, recipe: Recipe) -> Any:
@@ -100,6 +101,8 @@ def _embedding_scale(family: Family, recipe: Recipe, dtype: mx.Dtype) -> mx.arra
     """Return what embedded rows are multiplied by."""
     if not recipe.embedding_scale:
         return None
-    is_root = recipe.embedding_scale == _ROOT
+    is_root = recipe.embedding_scale in (_ROOT, _ROUNDED_ROOT)
     scale = family.width**0.5 if is_root else family.config[recipe.embedding_scale]
+    if recipe.embedding_scale == _ROUNDED_ROOT:
+        return mx.array(scale, mx.bfloat16).astype(dtype)
     return mx.array(scale, dtype)

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 __all__ = [
     "settle_falcon",
     "settle_granite",
+    "settle_griffin",
     "settle_jamba",
     "settle_lfm2",
     "settle_mamba",
     "settle_mamba2",
     "settle_nemotron",
+    "settle_olmo",
 ]
 
 # What a recurrence's time steps begin with, and how its residuals are held.
@@ -49,6 +51,13 @@ _NEMOTRON_WORDS = (
     "mtp_layers_block_type",
     "num_logits_to_keep",
     "use_mamba_kernels",
+)
+_OLMO_TRAINING = (
+    "linear_a_log_max",
+    "linear_a_log_min",
+    "linear_dt_init_floor",
+    "linear_dt_max",
+    "linear_dt_min",
 )
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 _OLDER = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -165,6 +174,32 @@ def settle_jamba(config: dict[str, Any], layers: int) -> None:
     config["expert_layer_offset"] = (period - offset) % period
     if config["mamba_dt_rank"] == "auto":
         config["mamba_dt_rank"] = -(-config["hidden_size"] // 16)
+
+
+def settle_olmo(config: dict[str, Any], layers: int) -> None:
+    """OLMo hybrid: every fourth layer attends where no kinds are said."""
+    _drop(config, _OLMO_TRAINING)
+    config.setdefault(
+        "layer_types",
+        ["linear_attention" if (n + 1) % 4 else "full_attention" for n in range(layers)],
+    )
+
+
+def settle_griffin(config: dict[str, Any], layers: int) -> None:
+    """RecurrentGemma: block types go round; all that attend slide."""
+    _drop(config, ("final_w_init_variance_scale", "w_init_variance_scale"))
+    _same(config, {"lru_width": "hidden_size"})
+    types = config.get("block_types") or config.pop("_block_types")
+    types = types or ["recurrent", "recurrent", "attention"]
+    if not isinstance(types, list) or not set(types) <= {"recurrent", "attention"}:
+        raise refuse_field("block_types", "recurrent or attention", types)
+    words = {"recurrent": "recurrent", "attention": "sliding_attention"}
+    every = [types[n % len(types)] for n in range(layers)]
+    # mlx_lm looks for a layer that attends, to make a mask that the engine makes: one more is one.
+    config["block_types"] = [*every, "attention"]
+    config["_block_types"] = None
+    config["layer_types"] = [words[one] for one in every]
+    config["sliding_window"] = config["attention_window_size"]
 
 
 def settle_nemotron(config: dict[str, Any], layers: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HYBRID_LAYOUTS"]
 
-_KERNELS = (".conv1d.weight", ".conv.conv.weight")
+_KERNELS = ("conv1d.weight", ".conv.conv.weight", ".conv_1d.weight")
 _FLOATS = ("weight", "scales", "biases", "bias")
 
 
@@ -126,6 +126,21 @@ def _turned_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.a
     return found
 
 
+def _gemma4(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Gemma 4's experts: one tensor ``[experts, 2 * inner, width]`` has gate before up."""
+    del config
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        stem, _, last = name.rpartition(".")
+        at = f"{stem}.switch_glu"
+        if last == "gate_up_proj":
+            gate, up = mx.split(array, 2, axis=1)
+            found |= {f"{at}.gate_proj.weight": gate, f"{at}.up_proj.weight": up}
+        else:
+            found[f"{at}.down_proj.weight" if last == "down_proj" else name] = array
+    return found
+
+
 HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
     {
         "recurrent": _recurrent,
@@ -133,5 +148,6 @@ HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "falcon_hybrid": _falcon,
         "nemotron_hybrid": _nemotron,
         "turned_experts": _turned_experts,
+        "gemma4": _gemma4,
     }
 )

@@ -19,7 +19,7 @@ from stagelink_mlx.cache import new_cache, recurrence_of
 from stagelink_mlx.corrections import correct_layers
 from stagelink_mlx.dense import corrected
 from stagelink_mlx.ends import Ends, at_path, body_of
-from stagelink_mlx.rope import check_length, make_rope
+from stagelink_mlx.rope import check_length, make_rope, turned_share
 from stagelink_mlx.sums import use_short_sums
 from stagelink_mlx.weights import Weights
 from stagelink_mlx.wide import understood
@@ -194,10 +194,12 @@ class LayerRange:
                 continue
             parameters = rope_of_layer(self._family, n)
             check_length(parameters, self._context)
+            # Some families' full layers have heads of another width (gemma4).
+            wide = config.get("global_head_dim") if self._family.layer_kinds[n] == "full" else 0
             dims = (
                 config.get("qk_rope_head_dim")
                 or config.get("rotary_dim")
-                or int(config["head_dim"] * parameters.get("partial_rotary_factor", 1.0))
+                or int((wide or config["head_dim"]) * turned_share(parameters))
             )
             pairs = config.get("rope_interleave", self._recipe.traditional)
             attention[self._recipe.rope] = make_rope(

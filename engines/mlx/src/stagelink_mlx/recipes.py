@@ -29,7 +29,8 @@ class Recipe:
             are told by it.
         traditional: Whether RoPE turns neighbouring values.
         array_mask: Whether the layers need a mask as an array even where ``"causal"`` would do.
-        embedding_scale: What embedded rows are multiplied by: ``"root"`` of the width, or a field.
+        embedding_scale: What embedded rows are multiplied by: ``"root"`` of the width, that root
+            in bfloat16 as ``"rounded_root"``, or a field.
         logits_divisor: The field that logits are divided by.
         dense: Parts of names of tensors that become floats though they are stored quantized, since
             mlx_lm takes them apart.

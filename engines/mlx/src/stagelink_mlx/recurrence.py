@@ -39,6 +39,9 @@ def correct_recurrence(layer: Any, family: Family) -> None:
             config["routed_scaling_factor"],
         )
         layer.mixer.gate = Router(routing, family.width)
+    if kind == "recurrent_gemma":
+        # mlx_lm's have another one than the config's.
+        layer.temporal_pre_norm.eps = layer.channel_pre_norm.eps = config["rms_norm_eps"]
     if kind == "mamba2":
         layer.norm.eps = config["layer_norm_epsilon"]
     for name, groups in (("mamba", "mamba_n_groups"), ("mixer", "n_groups")):

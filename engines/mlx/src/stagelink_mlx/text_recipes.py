@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.wide import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,9 @@ _PICTURES: Final = (
 # Which of a picture's three positions turns which pair; in text the three are one number.
 _SECTIONS: Final = ("mrope_interleaved", "mrope_section")
 
+# What of a layer that does not slide can be another than in those that do.
+_WIDE: Final = frozenset(("head_dim", "num_key_value_heads"))
+
 
 def settle_text(config: dict[str, Any], layers: int) -> None:
     """Take out what is said of pictures."""
@@ -44,6 +48,29 @@ def settle_text(config: dict[str, Any], layers: int) -> None:
             config[key] = left
 
 
+def settle_gemma4(config: dict[str, Any], layers: int) -> None:
+    """Take the heads of the layers that do not slide, in either form that files have."""
+    settle_text(config, layers)
+    # An argument that mlx_lm does not read.
+    config["pad_token_id"] = 0
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list) and kinds and kinds[-1] != "full_attention":
+        # transformers lets the last layer attend to all whatever the file says.
+        raise refuse_field("layer_types", "a last layer that does not slide", kinds[-1])
+    wide, shared = config.get("global_head_dim", 512), config.get("num_global_key_value_heads")
+    each = config.pop("per_layer_config", None)
+    if each is not None:
+        full = [n for n in range(layers) if not kinds or kinds[n] == "full_attention"]
+        said = list(each.values()) if isinstance(each, dict) else []
+        alike = all(isinstance(one, dict) and one == said[0] for one in said)
+        if not alike or not said or sorted(map(int, each)) != full or not said[0].keys() <= _WIDE:
+            raise refuse_field("per_layer_config", "heads of all layers that do not slide", each)
+        wide = said[0].get("head_dim", config["head_dim"])
+        shared = said[0].get("num_key_value_heads")
+    config["global_head_dim"] = wide
+    config["num_global_key_value_heads"] = shared if config["attention_k_eq_v"] else None
+
+
 _QWEN2_VL: Final = Recipe(
     "qwen2",
     # q, k and v have biases without saying so; a head is an even share of the width.
@@ -57,6 +84,54 @@ TEXT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
         # Files name the text's own type, or are flat and name that of the whole.
         **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _QWEN2_VL),
+        # Only those whose layers read nothing but rows, and share no keys: the larger ones.
+        "gemma4_text": Recipe(
+            "gemma4_text",
+            fixed_fields(
+                attention_bias=False,
+                hidden_activation="gelu_pytorch_tanh",
+                hidden_size_per_layer_input=0,
+                num_kv_shared_layers=0,
+                # Of pictures alone; in text every row sees what comes before it.
+                use_bidirectional_attention=(None, "vision"),
+            ),
+            meant={
+                "attention_k_eq_v": False,
+                "enable_moe_block": False,
+                "final_logit_softcapping": None,
+                # Read by nobody.
+                "global_partial_rotary_factor": 0.25,
+                "head_dim": 256,
+                "hidden_size_per_layer_input": 256,
+                "moe_intermediate_size": None,
+                "num_experts": None,
+                "num_kv_shared_layers": 0,
+                "rope_parameters": {
+                    "full_attention": {
+                        "partial_rotary_factor": 0.25,
+                        "rope_theta": 1e6,
+                        "rope_type": "proportional",
+                    },
+                    "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+                },
+                "sliding_window": 512,
+                "tie_word_embeddings": True,
+                "top_k_experts": None,
+                "use_double_wide_mlp": False,
+                "vocab_size_per_layer_input": 262144,
+            },
+            kind_words=(
+                "layer_types",
+                {"full": "full_attention", "sliding": "sliding_attention"},
+            ),
+            slides_every=6,
+            call="pair",
+            array_mask=True,
+            embedding_scale="root",
+            logits_cap="final_logit_softcapping",
+            layout="gemma4",
+            settle=settle_gemma4,
+        ),
         "qwen3_vl_text": Recipe(
             "qwen3",
             fixed_fields(hidden_act="silu", attention_bias=False),

@@ -1,0 +1,77 @@
+"""States of hybrid families: cut back, saved and restored, and how far a cut reaches.
+
+Rows are held against transformers' in test_hybrid.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+pytest.importorskip("torch", reason="transformers needs it")
+pytest.importorskip("transformers", reason="what makes the checkpoints")
+
+from tests.engines.mlx.hybrid_variants import HYBRID
+from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
+
+from stagelink.engine import EngineError
+from stagelink_conformance.families import FAMILIES, make_family
+from stagelink_conformance.stages import assert_same_bits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Keys and values with few or no recurrent layers are in test_streams.py.
+_NAMES = [name for name in HYBRID if name != "gemma4_text"]
+
+
+@pytest.fixture(params=_NAMES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a tiny checkpoint of each family in turn."""
+    for name, recipe in HYBRID.items():
+        monkeypatch.setitem(FAMILIES, name, recipe)
+    return make_family(tmp_path, request.param)
+
+
+def test_a_cut_inside_a_verify_equals_a_run_that_stopped_there(folder: Path) -> None:
+    ids, drafts, after = token_ids(1, 40), token_ids(2, 8), token_ids(3, 4)
+    cut, plain = make_pipeline(folder, [1, 2, 6]), make_pipeline(folder, [1, 2, 6])
+    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
+    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
+    for engine in cut.engines:
+        engine.keep(1, 43)
+    tail = in_chunks(after, [1, 3], at=43)
+    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
+        assert abs(got.logits - expected.logits).max() <= 2e-5
+
+
+def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(folder: Path) -> None:
+    ids = token_ids(1, 60)
+    stages, plain = make_pipeline(folder, [3]), make_pipeline(folder, [3])
+    stages.play(in_chunks(ids, [20, *[1] * 40]))
+    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
+    assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+def test_a_restored_state_goes_on_with_the_same_bits(folder: Path) -> None:
+    stages, tail = make_pipeline(folder, [3, 7]), in_chunks(token_ids(3, 4), [1, 3], at=40)
+    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
+    fresh = make_pipeline(folder, [3, 7])
+    for engine, other in zip(fresh.engines, stages.engines, strict=True):
+        engine.restore(1, other.save(1))
+    assert_same_bits(fresh.play(tail), stages.play(tail))
+
+
+def test_a_cut_beyond_the_reach_is_refused_on_every_stage(folder: Path) -> None:
+    stages, plain = make_pipeline(folder, [2, 3]), make_pipeline(folder)
+    for one in (stages, plain):
+        one.play(in_chunks(token_ids(1, 210), [70] * 3))
+    for engine in stages.engines:
+        with pytest.raises(EngineError) as caught:
+            engine.keep(1, 20)
+        assert caught.value.reason == "history_gone"
+    tail = in_chunks(token_ids(3, 4), [4], at=210)
+    assert_same_bits(stages.play(tail), plain.play(tail))
