@@ -84,3 +84,13 @@ def test_a_rank_that_takes_another_follower_for_rank_0_ends_all_with_what_to_giv
     wait_for(first, lambda: "listening on" in first.told)
     last = numpy_lab.node(2, 3, "--lead", _address(first))
     _all_told([lead, first, last], "bad_link", "--lead")
+
+
+def test_a_rank_that_waits_less_than_the_others_says_whose_patience_ended(numpy_lab: Lab) -> None:
+    lead, address = numpy_lab.lead(3, "--join-seconds", "30")
+    first = numpy_lab.node(1, 3, "--lead", address, "--join-seconds", "1")
+    for node in (lead, first):
+        assert node.end() == 1, node.told
+        assert len(node.errors) == 1, node.told
+        assert "that rank 1 waits" in node.errors[0], node.errors
+        assert "stagelink node" not in node.errors[0], node.errors

@@ -124,9 +124,9 @@ def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
         ring = Ring.join(link, listener, stage.description(), stage.fingerprint.digests)
     except DeadlineError as error:
         commands = watch.commands(stage, listener.address)
-        if commands and error.reason == "never_joined":
+        rank = error.rank
+        if commands and rank and error.reason == "never_joined":
             # The one of the rank that is missing; its place in the list is one less.
-            rank = error.rank or 1
             wanted = commands[rank - 1]
             error.args = (f"{error}; if rank {rank} does not run, start it with: {wanted}",)
         raise

@@ -98,8 +98,10 @@ impl Boot<'_> {
             }
             None => {
                 let name = self.shared.name(0);
+                let own = self.own.rank;
                 let text = format!(
-                    "{name} is there, but not every rank joined it within {seconds} s{strangers}"
+                    "not every rank joined {name} within the {seconds} s that rank {own} waits\
+                     {strangers}; start those that are missing, with --join-seconds alike"
                 );
                 LinkError::new(ErrorKind::Deadline, Refusal::NeverJoined, text)
                     .after_seconds(seconds)
