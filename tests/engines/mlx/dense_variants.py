@@ -190,6 +190,10 @@ def _own() -> dict[str, Variant]:
     found["gpt2-released"] = _of(
         "gpt2", {}, {"n_ctx": 512, "task_specific_params": {}, "n_inner": None}
     )
+    run = {"inference_runner": 0, "pad_key_length": True, "validate_runner_input": True}
+    found["gpt_bigcode-released"] = _of("gpt_bigcode", {}, run)
+    words = {"gradient_checkpointing": False, "rotary": True, "scale_attn_weights": True}
+    found["gptj-released"] = _of("gptj", {}, words)
     apart = {"tie_word_embeddings": False}
     found["gpt2-untied"] = _of("gpt2", apart, {}, "config_field", "tie_word_embeddings")
     found["gpt_bigcode-a_head_each"] = _of("gpt_bigcode", {"multi_query": False})
@@ -201,6 +205,7 @@ def _own() -> dict[str, Variant]:
         found[f"gpt_neox-share_{share}"] = _of("gpt_neox", {"rope_parameters": rope})
         found[f"phi-share_{share}"] = _of("phi", {"rope_parameters": rope})
     old = {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 30000}
+    old |= {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0}
     found["gpt_neox-released"] = _of("gpt_neox", {}, old)
     bare = {"attention_bias": False}
     found["gpt_neox-attention_bias"] = _of("gpt_neox", bare, {}, "config_field", "attention_bias")
@@ -221,7 +226,7 @@ def _own() -> dict[str, Variant]:
     for name in ("exaone", "iquestcoder"):
         for key in ("attention_bias", "mlp_bias"):
             found[f"{name}-{key}"] = _of(name, {key: True})
-    words = {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 8}
+    words = {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "embed_dropout": 0.0}
     gone = {"hidden_act": None, "rms_norm_eps": None, "num_hidden_layers": None}
     found["exaone-two_words"] = _of("exaone", {}, {"num_layers": 7}, "config_field", "num_layers")
     del gone["num_hidden_layers"]

@@ -184,6 +184,15 @@ def _own() -> dict[str, WholeVariant]:
     dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
     found["internlm2-dynamic"] = _with("internlm2", dynamic)
     found["minicpm-base"] = _with("minicpm", {"dim_model_base": 16, "scale_emb": 7})
+    released = {
+        "head_dim": 16,
+        "max_window_layers": 6,
+        "num_nextn_predict_layers": 1,
+        "sliding_window": 32,
+        "use_mrope": False,
+        "use_sliding_window": False,
+    }
+    found["mimo-released"] = _with("mimo", released)
     found["mimo-attention_bias"] = _with("mimo", {"attention_bias": False}, "config_field")
     apart = {"share_input_output_layers": False}
     found["openelm-untied"] = _with("openelm", apart)
@@ -193,7 +202,9 @@ def _own() -> dict[str, WholeVariant]:
         "openelm", {"num_kv_heads": [1, 1, 3, 2, 2, 3]}, "config_field"
     )
     found["qwen-biases"] = _with("qwen", {"no_bias": False})
-    found["qwen-longer"] = _with("qwen", {"seq_length": 256}, "config_field")
+    found["qwen-trained_as_long"] = _with("qwen", {"seq_length": 256})
+    found["qwen-longer"] = _with("qwen", {"seq_length": 255}, "rope_scaling", "--context 255")
+    found["qwen-untold"] = _with("qwen", {"seq_length": None}, "config_field", "seq_length")
     plain = {"seq_length": 256, "use_dynamic_ntk": False, "use_logn_attn": False}
     found["qwen-trained_shorter"] = _with("qwen", plain)
     found["qwen-kv_channels"] = _with("qwen", {"kv_channels": 24}, "config_field")

@@ -168,13 +168,14 @@ def heads_of_layers(config: dict[str, Any], layers: int) -> None:
 
 
 def first_qwen(config: dict[str, Any], layers: int) -> None:
-    """Qwen: what it does behind the length that it was trained with is not done here."""
+    """Qwen: behind the length that it was trained with it changes positions and queries."""
     del layers
-    trained, context = config.pop("seq_length", None), config.get("max_position_embeddings")
-    for key in ("use_dynamic_ntk", "use_logn_attn"):
-        if config.pop(key, False) and trained != context:
-            wanted = f"seq_length to be max_position_embeddings, {context}"
-            raise refuse_field("seq_length", f"{wanted}, where {key} is said", trained)
+    trained = config.pop("seq_length", None)
+    changes = [config.pop(key, False) for key in ("use_dynamic_ntk", "use_logn_attn")]
+    if any(changes):
+        if type(trained) is not int or trained < 1:
+            raise refuse_field("seq_length", "a whole number above 0", trained)
+        config["plain_positions"] = trained
     wide = config["hidden_size"] // config["num_attention_heads"]
     if config.setdefault("kv_channels", wide) != wide:
         raise refuse_field("kv_channels", str(wide), config["kv_channels"])

@@ -83,6 +83,13 @@ _TRANSFORMERS: Final[dict[str, Recipe]] = {
         words=_GPT2,
         settle=fields.one_key_head,
         unread=_MASKS,
+        # How the first files are run by their own server.
+        made=frozenset(
+            (
+                *("inference_runner", "max_batch_size", "max_sequence_length", "pad_key_length"),
+                *("pre_allocate_kv_cache", "runner_max_sequence_length", "validate_runner_input"),
+            )
+        ),
     ),
     "gpt_neox": Recipe(
         "gpt_neox",
@@ -108,7 +115,7 @@ _TRANSFORMERS: Final[dict[str, Recipe]] = {
     ),
     "gptj": Recipe(
         "gptj",
-        fixed_fields(hidden_act=_TANH, **_UNTIED),
+        fixed_fields(hidden_act=_TANH, rotary=True, scale_attn_weights=True, **_UNTIED),
         meant={"hidden_act": "gelu_new", "layer_norm_epsilon": 1e-5, "rope_theta": 10000.0},
         traditional=True,
         layers="h",
@@ -256,7 +263,7 @@ _LIBRARY: Final[dict[str, Recipe]] = {
     ),
     "mimo": Recipe(
         "mimo",
-        fixed_fields(hidden_act="silu", attention_bias=True),
+        fixed_fields(hidden_act="silu", attention_bias=True, use_mrope=False),
         meant={"num_nextn_predict_layers": 2, "rope_theta": 10000.0},
         drafter=("model.mtp_layers.",),
     ),
@@ -308,7 +315,7 @@ _LIBRARY: Final[dict[str, Recipe]] = {
         made=frozenset(
             (
                 *("attn_dropout_prob", "bf16", "emb_dropout_prob", "fp16", "fp32", "onnx_safe"),
-                *("softmax_in_fp32", "tokenizer_type", "use_cache_kernel"),
+                *("plain_positions", "softmax_in_fp32", "tokenizer_type", "use_cache_kernel"),
                 *("use_cache_quantization", "use_flash_attn"),
             )
         ),

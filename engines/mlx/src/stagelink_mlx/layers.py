@@ -193,7 +193,7 @@ class LayerRange:
             if turns is None or type(turns).__name__ == _NO_ROPE:
                 continue
             parameters = rope_of_layer(self._family, n)
-            check_length(parameters, self._context)
+            check_length(parameters, config.get("plain_positions"), self._context)
             # Some families' full layers have heads of another width (gemma4).
             wide = config.get("global_head_dim") if self._family.layer_kinds[n] == "full" else 0
             dims = (

@@ -98,19 +98,23 @@ def turned_share(parameters: Mapping[str, Any]) -> float:
     return float(parameters.get("partial_rotary_factor", 1.0))
 
 
-def check_length(parameters: Mapping[str, Any], context: int) -> None:
+def check_length(parameters: Mapping[str, Any], plain: int | None, context: int) -> None:
     """Refuse a context in which a scaling would turn earlier positions otherwise than later ones.
+
+    Args:
+        parameters: Of the RoPE.
+        plain: Positions that the family treats alike, where its config says a number.
+        context: Positions that a stream may have.
 
     Raises:
         ConfigError: ``rope_scaling``.
     """
-    if parameters.get("rope_type") != "longrope":
-        return
-    length = parameters["original_max_position_embeddings"]
-    if context > length:
+    is_long = parameters.get("rope_type") == "longrope"
+    length = parameters["original_max_position_embeddings"] if is_long else plain
+    if length is not None and context > length:
         raise ConfigError(
             f"mlx engine: rope_parameters: expected a context of at most {length}, up to which "
-            f"longrope turns all positions alike, got {context}; use --context {length}, or "
+            f"the model treats all positions alike, got {context}; use --context {length}, or "
             "install stagelink[transformers] and use --engine transformers",
             reason="rope_scaling",
         )
