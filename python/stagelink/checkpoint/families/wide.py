@@ -30,7 +30,7 @@ _WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _CONTEXT = (
     *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
-    *("max_context_length", "block_size"),
+    *("max_context_length", "block_size", "model_max_length"),
 )
 _EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
 _EPSILON_DEFAULT = 1e-5
