@@ -119,6 +119,23 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             },
         },
     ),
+    "kimi_linear": (
+        "kimi_linear",
+        {
+            "layer_types": ([_LINEAR] * 3 + [_FULL]) * 2,
+            "linear_head_dim": 16,
+            "linear_num_heads": 4,
+            "num_key_value_heads": 4,
+            "kv_lora_rank": 24,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 12,
+            "num_experts": 8,
+            "num_experts_per_token": 2,
+            "moe_intermediate_size": 32,
+            "mlp_layer_types": ["dense"] + ["sparse"] * 7,
+        },
+    ),
     "nemotron_h": (
         "nemotron_h",
         {
@@ -140,6 +157,7 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 _BIASED: Final = ("mamba_conv_bias", "use_conv_bias")
 # What two layers are of.
 _TWO: Final[dict[str, dict[str, Any]]] = {
+    "kimi_linear": {"layer_types": [_LINEAR, _FULL], "mlp_layer_types": ["dense", "sparse"]},
     "olmo_hybrid": {"layer_types": [_LINEAR, _FULL]},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "gemma4_text": {"layer_types": [_SLIDING, _FULL]},
@@ -159,7 +177,8 @@ def _shared() -> dict[str, Variant]:
         found[f"{name}-two_layers"] = Variant(name, two)
         odd = {"rows_twisted": 3}
         found[f"{name}-unknown"] = Variant(name, {}, odd, "config_field", "rows_twisted")
-        found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
+        if name != "kimi_linear":
+            found[f"{name}-one_kv_head"] = Variant(name, {"num_key_value_heads": 1})
     return found
 
 
@@ -314,6 +333,29 @@ def _nemotron() -> dict[str, Variant]:
     return found
 
 
+def _kimi() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
+    name = "kimi_linear"
+    inside = {"head_dim": 16, "num_heads": 4, "short_conv_kernel_size": 4}
+    inside |= {"kda_layers": [1, 2, 3, 5, 6, 7], "full_attn_layers": [4, 8]}
+    gone = dict.fromkeys(("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim"))
+    words = {"moe_layer_freq": 1, "use_grouped_topk": True, "mla_use_nope": True}
+    released = {"linear_attn_config": inside, "first_k_dense_replace": 1, **words, **gone}
+    kinds = {"layer_types": None, "mlp_layer_types": None, "qk_head_dim": None}
+    found[f"{name}-released"] = Variant(name, {}, {**released, **kinds})
+    found[f"{name}-groups"] = Variant(name, {"num_expert_group": 4, "topk_group": 2})
+    found[f"{name}-moe_renormalize"] = Variant(name, {"moe_renormalize": False})
+    found[f"{name}-all_dense"] = Variant(name, {"mlp_layer_types": ["dense"] * 8})
+    found[f"{name}-none_recurs"] = Variant(name, {"layer_types": [_FULL] * 8})
+    for used in (1, 4):
+        found[f"{name}-uses_{used}"] = Variant(name, {"num_experts_per_token": used})
+    mixed = {"mlp_layer_types": ["sparse", "dense"] * 4}
+    found[f"{name}-mixed"] = Variant(name, mixed, {}, "config_field", "mlp_layer_types")
+    turned = {"mla_use_nope": False}
+    found[f"{name}-turned"] = Variant(name, {}, turned, "config_field", "mla_use_nope")
+    return found
+
+
 def _others() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     for eigen in (True, False):
@@ -346,6 +388,8 @@ def _others() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _lfm2() | _states() | _granite_and_jamba() | _nemotron() | _others()
+_ALL: Final = (
+    _shared() | _lfm2() | _states() | _granite_and_jamba() | _nemotron() | _kimi() | _others()
+)
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -19,6 +19,7 @@ __all__ = [
     "settle_granite",
     "settle_griffin",
     "settle_jamba",
+    "settle_kimi",
     "settle_lfm2",
     "settle_mamba",
     "settle_mamba2",
@@ -200,6 +201,40 @@ def settle_griffin(config: dict[str, Any], layers: int) -> None:
     config["_block_types"] = None
     config["layer_types"] = [words[one] for one in every]
     config["sliding_window"] = config["attention_window_size"]
+
+
+def settle_kimi(config: dict[str, Any], layers: int) -> None:
+    """Kimi Linear: what is linear stands in a mapping of its own, or beside the rest."""
+    linear = dict(config.pop("linear_attn_config", None) or {})
+    for key, field, usual in (
+        ("head_dim", "linear_head_dim", 128),
+        ("num_heads", "linear_num_heads", 32),
+        ("short_conv_kernel_size", "linear_conv_kernel_dim", 4),
+    ):
+        linear[key] = linear.get(key, config.get(field, usual))
+        config.pop(field, None)
+    kinds = config.get("layer_types")
+    if kinds is None and "kda_layers" in linear:
+        kinds = [
+            "linear_attention" if n + 1 in linear["kda_layers"] else "full_attention"
+            for n in range(layers)
+        ]
+    if kinds is None:
+        kinds = ["linear_attention" if n % 4 or not n else "full_attention" for n in range(layers)]
+    config["layer_types"] = kinds
+    # Counted from 1. mlx_lm looks for one, to make a mask that the engine makes.
+    numbers = [n for n, kind in enumerate(kinds, 1) if kind == "linear_attention"] or [layers + 1]
+    config["linear_attn_config"] = {**linear, "kda_layers": numbers}
+    blocks = config.pop("mlp_layer_types", None)
+    if blocks is not None:
+        first = blocks.index("sparse") if "sparse" in blocks else layers
+        if blocks != ["dense"] * first + ["sparse"] * (layers - first):
+            raise refuse_field("mlp_layer_types", "dense layers before sparse ones", blocks)
+        config["first_k_dense_replace"] = first
+    config.setdefault("first_k_dense_replace", 1)
+    both = config.get("qk_nope_head_dim", 0) + config.get("qk_rope_head_dim", 0)
+    if config.pop("qk_head_dim", both) != both:
+        raise refuse_field("qk_head_dim", f"{both} as its parts say", "another")
 
 
 def settle_nemotron(config: dict[str, Any], layers: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import mlx.core as mx
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.layouts import halves, stacked
+from stagelink_mlx.layouts import LAYOUTS, halves, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HYBRID_LAYOUTS"]
 
-_KERNELS = ("conv1d.weight", ".conv.conv.weight", ".conv_1d.weight")
+_KERNELS = ("conv1d.weight", "conv.conv.weight", ".conv_1d.weight")
 _FLOATS = ("weight", "scales", "biases", "bias")
 
 
@@ -40,6 +40,11 @@ def _nemotron(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
         for name in [one for one in found if old in one]:
             found[name.replace(old, f".switch_mlp{new}")] = found.pop(name)
     return found
+
+
+def _kimi(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Kimi Linear: latent heads as DeepSeek-V3's, and three short convolutions."""
+    return _recurrent(LAYOUTS["latent"](arrays, config), config)
 
 
 def _granite(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
@@ -149,5 +154,6 @@ HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "nemotron_hybrid": _nemotron,
         "turned_experts": _turned_experts,
         "gemma4": _gemma4,
+        "kimi": _kimi,
     }
 )

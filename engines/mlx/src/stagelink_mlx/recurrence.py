@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from stagelink_mlx.routers import Router, Routing
+from stagelink_mlx.routers import RoutedBlock, Router, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stagelink.engine import Family
+
+_LATENT_EPSILON = 1e-6
 
 __all__ = ["GatedNorm", "SelectiveScan", "correct_recurrence"]
 
@@ -42,6 +44,8 @@ def correct_recurrence(layer: Any, family: Family) -> None:
     if kind == "recurrent_gemma":
         # mlx_lm's have another one than the config's.
         layer.temporal_pre_norm.eps = layer.channel_pre_norm.eps = config["rms_norm_eps"]
+    if kind == "kimi_linear":
+        _correct_kimi(layer, family)
     if kind == "mamba2":
         layer.norm.eps = config["layer_norm_epsilon"]
     for name, groups in (("mamba", "mamba_n_groups"), ("mixer", "n_groups")):
@@ -49,6 +53,24 @@ def correct_recurrence(layer: Any, family: Family) -> None:
         norm = None if mixer is None or groups not in config else mixer.get("norm")
         if norm is not None:
             mixer.norm = GatedNorm(norm.weight, config, config[groups])
+
+
+def _correct_kimi(layer: Any, family: Family) -> None:
+    """Give Kimi Linear's experts their choice, and its latent norm the epsilon of its own code."""
+    if "kv_a_layernorm" in layer.self_attn:
+        layer.self_attn.kv_a_layernorm.eps = _LATENT_EPSILON
+    config, block = family.config, layer.mlp
+    if "switch_mlp" in block:
+        routing = Routing(
+            config["num_experts"],
+            config["num_experts_per_token"],
+            config["num_expert_group"],
+            config["topk_group"],
+            config["moe_renormalize"],
+            config["routed_scaling_factor"],
+        )
+        gate, shared = Router(routing, family.width), block.get("shared_experts")
+        layer.mlp = RoutedBlock(gate, block.switch_mlp, shared)
 
 
 class GatedNorm(nn.Module):
