@@ -212,6 +212,11 @@ def _own() -> dict[str, Variant]:
     found["gptj-all_turn"] = _of("gptj", {"rotary_dim": 16})
     found["gptj-odd"] = _of("gptj", {}, {"rotary_dim": 7}, "config_field", "rotary_dim")
     found["phi-qk_layernorm"] = _of("phi", {"qk_layernorm": True}, {}, "config_field", "qk_layer")
+    return found
+
+
+def _newer() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     found["olmo-clip_qkv"] = _of("olmo", {"clip_qkv": 0.5}, {}, "config_field", "clip_qkv")
     found["olmo-attention_bias"] = _of("olmo", {"attention_bias": True})
     found["apertus-attention_bias"] = _of(
@@ -249,6 +254,6 @@ def _own() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _own() | _positions()
+_ALL: Final = _shared() | _own() | _newer() | _positions()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
