@@ -1,4 +1,4 @@
-"""Tiny families with experts or latent attention outside the table, and variants of their configs.
+"""Variants of the configs of families with experts or latent attention outside the table, as data.
 
 It makes no checkpoint and compares nothing.
 """
@@ -7,178 +7,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tests.engines.mlx.expert_families import EXPERTS, PLAIN, WINDOW
 from tests.engines.torch.variants import Variant
 
-__all__ = ["EXPERTS", "EXPERT_REFUSED", "EXPERT_VARIANTS"]
-
-_WINDOW: Final = 16
-_PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
-_BY_KIND: Final = {
-    "full_attention": {**_PLAIN, "partial_rotary_factor": 0.5},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
-}
-_FOURTH_FULL: Final = (["sliding_attention"] * 3 + ["full_attention"]) * 2
-_ROUTED: Final = {
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
-    "n_shared_experts": 1,
-    "moe_intermediate_size": 32,
-    "routed_scaling_factor": 1.5,
-    "norm_topk_prob": True,
-    "n_group": 4,
-    "topk_group": 2,
-}
-
-_LATENT: Final = {
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 24,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 12,
-}
-
-
-def _family(name: str, **fields: object) -> tuple[str, dict[str, Any]]:
-    return name, {"rope_parameters": dict(_PLAIN), **fields}
-
-
-# As `stagelink_conformance.families.FAMILIES` has them.
-EXPERTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "glm4_moe": _family("glm4_moe", **_ROUTED, head_dim=24, first_k_dense_replace=2),
-    "dots1": _family("dots1", **_ROUTED, head_dim=24, first_k_dense_replace=2),
-    "solar_open": _family("solar_open", **_ROUTED, head_dim=24),
-    "exaone_moe": _family(
-        "exaone_moe",
-        num_experts=8,
-        num_experts_per_tok=3,
-        num_shared_experts=1,
-        moe_intermediate_size=32,
-        routed_scaling_factor=1.5,
-        n_group=4,
-        topk_group=2,
-        head_dim=24,
-        first_k_dense_replace=2,
-        sliding_window=_WINDOW,
-        layer_types=_FOURTH_FULL,
-    ),
-    "glm4_moe_lite": _family("glm4_moe_lite", **_ROUTED, **_LATENT, q_lora_rank=40),
-    "youtu": _family("youtu", **_LATENT, q_lora_rank=40),
-    "minimax_m2": (
-        "minimax_m2",
-        {
-            "rope_parameters": {**_PLAIN, "partial_rotary_factor": 0.5},
-            "num_local_experts": 8,
-            "num_experts_per_tok": 3,
-            "intermediate_size": 48,
-            "head_dim": 24,
-        },
-    ),
-    "afmoe": _family(
-        "afmoe",
-        num_experts=8,
-        num_experts_per_tok=3,
-        num_shared_experts=1,
-        moe_intermediate_size=32,
-        route_scale=1.5,
-        num_dense_layers=2,
-        head_dim=24,
-        mup_enabled=True,
-        sliding_window=_WINDOW,
-    ),
-    "ernie4_5_moe": _family(
-        "ernie4_5_moe",
-        moe_num_experts=8,
-        moe_k=3,
-        moe_num_shared_experts=1,
-        moe_intermediate_size=32,
-        moe_layer_start_index=2,
-        tie_word_embeddings=False,
-    ),
-    "hunyuan_v1_moe": _family(
-        "hunyuan_v1_moe", num_experts=8, moe_topk=3, intermediate_size=48, head_dim=16
-    ),
-    "llama4_text": _family(
-        "llama4_text",
-        num_local_experts=4,
-        num_experts_per_tok=1,
-        intermediate_size=48,
-        intermediate_size_mlp=96,
-        interleave_moe_layer_step=2,
-        head_dim=24,
-        attention_chunk_size=_WINDOW,
-        floor_scale=20,
-        attn_scale=0.5,
-    ),
-    "mistral4": (
-        "mistral4",
-        {
-            **_ROUTED,
-            **_LATENT,
-            "q_lora_rank": 40,
-            "first_k_dense_replace": 2,
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 10000.0,
-                "factor": 8.0,
-                "original_max_position_embeddings": 64,
-                "beta_fast": 32.0,
-                "beta_slow": 1.0,
-                "mscale": 1.0,
-                "mscale_all_dim": 1.0,
-                "llama_4_scaling_beta": 0.4,
-            },
-        },
-    ),
-    "mimo_v2_flash": (
-        "mimo_v2_flash",
-        {
-            "rope_parameters": dict(_BY_KIND),
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "routed_scaling_factor": 1.5,
-            "n_group": 4,
-            "topk_group": 2,
-            "num_attention_heads": 8,
-            "head_dim": 24,
-            "v_head_dim": 12,
-            "attention_value_scale": 0.6,
-            "sliding_window": _WINDOW,
-            "layer_types": _FOURTH_FULL,
-        },
-    ),
-    "laguna": (
-        "laguna",
-        {
-            "rope_parameters": dict(_BY_KIND),
-            "num_experts": 8,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 40,
-            "moe_routed_scaling_factor": 1.5,
-            "num_attention_heads_per_layer": [4, 6] * 4,
-            "head_dim": 24,
-            "sliding_window": _WINDOW,
-            "layer_types": _FOURTH_FULL,
-        },
-    ),
-    "phimoe": _family(
-        "phimoe",
-        num_local_experts=8,
-        attention_bias=True,
-        lm_head_bias=True,
-        intermediate_size=48,
-        router_jitter_noise=0.05,
-    ),
-}
-
+__all__ = ["EXPERT_REFUSED", "EXPERT_VARIANTS"]
 
 _NEVER_TIED: Final = ("phimoe",)
-_LATENT_NAMES: Final = ("glm4_moe_lite", "mistral4", "youtu")
+_LATENT_NAMES: Final = (
+    *("glm4_moe_lite", "mistral4", "youtu"),
+    *("deepseek_v32", "glm_moe_dsa"),
+)
 _USED: Final = {"ernie4_5_moe": "moe_k", "hunyuan_v1_moe": "moe_topk"}
 _GROUPED: Final = (
     *("glm4_moe", "dots1", "solar_open", "exaone_moe"),
     *("glm4_moe_lite", "mimo_v2_flash", "mistral4"),
+    *("deepseek_v32", "glm_moe_dsa"),
 )
 _SCALED: Final = {
     "linear": {"rope_type": "linear", "factor": 2.0},
@@ -211,7 +54,7 @@ def _shared() -> dict[str, Variant]:
             found[f"{name}-{kind}"] = Variant(name, {"rope_parameters": rope})
         rope = {**ropes, "rope_type": "dynamic", "factor": 2.0}
         if "full_attention" in ropes:
-            rope = {"full_attention": {**_PLAIN, "rope_type": "dynamic", "factor": 2.0}}
+            rope = {"full_attention": {**PLAIN, "rope_type": "dynamic", "factor": 2.0}}
             rope["sliding_attention"] = rope["full_attention"]
         found[f"{name}-dynamic"] = Variant(
             name, {}, {"rope_parameters": rope}, "rope_scaling", "dynamic"
@@ -263,12 +106,12 @@ def _own() -> dict[str, Variant]:
         )
     for name in ("glm4_moe", "solar_open", "minimax_m2"):
         for share in (0.25, 1.0):
-            rope = {**_PLAIN, "partial_rotary_factor": share}
+            rope = {**PLAIN, "partial_rotary_factor": share}
             changed = {"rope_parameters": rope, "head_dim": 32}
             found[f"{name}-share_{share}"] = Variant(name, changed)
     for name in ("exaone_moe", "afmoe", "dots1", "mimo_v2_flash", "laguna"):
         order = ["full_attention"] * 2 + ["sliding_attention"] * 5 + ["full_attention"]
-        window = {"sliding_window": _WINDOW}
+        window = {"sliding_window": WINDOW}
         found[f"{name}-order"] = Variant(name, {"layer_types": order, **window})
         for kind in ("full", "sliding"):
             alike = {"layer_types": [f"{kind}_attention"] * 8, **window}
@@ -286,9 +129,10 @@ def _own() -> dict[str, Variant]:
         order = ["dense"] * 3 + ["sparse"] * 5
         found[f"{name}-dense_3"] = Variant(name, {"mlp_layer_types": order})
     for name in _LATENT_NAMES:
-        if name != "mistral4":
+        if name in ("glm4_moe_lite", "youtu"):
             found[f"{name}-whole_queries"] = Variant(name, {"q_lora_rank": None})
-        found[f"{name}-halves_turn"] = Variant(name, {"rope_interleave": False})
+        if name not in ("deepseek_v32", "glm_moe_dsa"):
+            found[f"{name}-halves_turn"] = Variant(name, {"rope_interleave": False})
         rope = {**EXPERTS[name][1]["rope_parameters"], **_SCALED["yarn"]}
         rope |= {"mscale": 0.7, "mscale_all_dim": 0.9}
         found[f"{name}-yarn_scale"] = Variant(name, {"rope_parameters": rope})
@@ -301,7 +145,7 @@ def _rest() -> dict[str, Variant]:
     found["exaone_moe-no_window"] = Variant(
         "exaone_moe", {"sliding_window": None, "layer_types": ["full_attention"] * 8}
     )
-    slides = {"layer_types": None, "max_window_layers": 3, "sliding_window": _WINDOW}
+    slides = {"layer_types": None, "max_window_layers": 3, "sliding_window": WINDOW}
     found["dots1-slides_behind"] = Variant("dots1", slides, {"layer_types": None})
     old = {"rope_parameters": None, "rope_theta": 30000.0, "rotary_dim": 12}
     words = {
@@ -345,7 +189,7 @@ def _rest() -> dict[str, Variant]:
         found[f"ernie4_5_moe-{key}"] = Variant(
             "ernie4_5_moe", {}, {key: value}, "config_field", key
         )
-    rope = {**_PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
+    rope = {**PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
     found["hunyuan_v1_moe-alpha"] = Variant("hunyuan_v1_moe", {"rope_parameters": rope})
     words = {
         "moe_topk": [3] * 8,
@@ -386,6 +230,18 @@ def _rest() -> dict[str, Variant]:
     del lost["llama_4_scaling_beta"]
     found["mistral4-no_beta"] = Variant(
         "mistral4", {}, {"rope_parameters": lost}, "config_field", "llama_4_scaling_beta"
+    )
+    for name in ("deepseek_v32", "glm_moe_dsa"):
+        for used in (16, 100, 400):
+            # With the ids of 4 two positions are close in a row.
+            found[f"{name}-sees_{used}"] = Variant(name, {"index_topk": used}, seed=5)
+    shared = {"indexer_types": ["full", "shared"] * 4}
+    found["glm_moe_dsa-shared"] = Variant(
+        "glm_moe_dsa", shared, {}, "config_field", "indexer_types"
+    )
+    turned = {"indexer_rope_interleave": True}
+    found["deepseek_v32-neighbours"] = Variant(
+        "deepseek_v32", {}, turned, "config_field", "indexer_rope_interleave"
     )
     for name in ("mimo_v2_flash", "laguna"):
         sparse = {"mlp_layer_types": ["sparse", "dense"] * 4}
@@ -434,7 +290,7 @@ def _rest() -> dict[str, Variant]:
         "mimo_v2_flash", biased, {}, "config_field", "attention_bias"
     )
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
-    found["phimoe-window"] = Variant("phimoe", {"sliding_window": _WINDOW})
+    found["phimoe-window"] = Variant("phimoe", {"sliding_window": WINDOW})
     for key in ("attention_bias", "lm_head_bias"):
         found[f"phimoe-no_{key}"] = Variant("phimoe", {key: False}, {}, "config_field", key)
     three = {"num_experts_per_tok": 3}

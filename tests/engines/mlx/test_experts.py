@@ -14,7 +14,8 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_variant, refuse_variant
-from tests.engines.mlx.expert_variants import EXPERT_REFUSED, EXPERT_VARIANTS, EXPERTS
+from tests.engines.mlx.expert_families import EXPERTS
+from tests.engines.mlx.expert_variants import EXPERT_REFUSED, EXPERT_VARIANTS
 from tests.engines.mlx.held_whole import hold_whole, refuse_whole
 from tests.engines.mlx.rig import make_engine, make_stage
 from tests.engines.mlx.whole_variants import WHOLE_REFUSED, WHOLE_VARIANTS

@@ -18,6 +18,7 @@ __all__ = [
     "settle_llama4",
     "settle_mimo_v2_flash",
     "settle_minimax",
+    "settle_sparse",
 ]
 
 _SHARE: Final = "partial_rotary_factor"
@@ -124,6 +125,21 @@ def settle_laguna(config: dict[str, Any], layers: int) -> None:
     for key in ("mlp_layer_types", "num_attention_heads_per_layer"):
         if not isinstance(config[key], list) or len(config[key]) != layers:
             raise refuse_field(key, f"one for each of {layers} layers", config[key])
+
+
+def settle_sparse(config: dict[str, Any], layers: int) -> None:
+    """Say that every layer has an indexer; refuse layers that reuse the choice of another's."""
+    if config.get("layer_types") is None:
+        config["layer_types"] = ["indexed_attention"] * layers
+    types, pattern = config.pop("indexer_types", None), config.pop("index_topk_pattern", None)
+    if types not in (None, ["full"] * layers):
+        raise refuse_field("indexer_types", f"full for each of {layers} layers", types)
+    if pattern not in (None, "F" * layers, ["full"] * layers):
+        raise refuse_field("index_topk_pattern", f"F for each of {layers} layers", pattern)
+    every = config.pop("index_topk_freq", 1)
+    config.pop("index_skip_topk_offset", None)
+    if types is None and pattern is None and every != 1:
+        raise refuse_field("index_topk_freq", "1", every)
 
 
 def settle_llama4(config: dict[str, Any], layers: int) -> None:

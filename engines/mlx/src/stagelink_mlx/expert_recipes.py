@@ -1,4 +1,4 @@
-"""Families with experts or latent attention that the checkpoint's own table has not, as data.
+"""Families with experts that the checkpoint's own table has not, as data.
 
 It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
 in transformers 5.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.dense_fields import longer_positions
 from stagelink_mlx.expert_fields import (
     settle_afmoe,
     settle_dots1,
@@ -19,6 +18,7 @@ from stagelink_mlx.expert_fields import (
     settle_mimo_v2_flash,
     settle_minimax,
 )
+from stagelink_mlx.latent_recipes import LATENT_RECIPES
 from stagelink_mlx.lone_recipes import LONE_RECIPES
 from stagelink_mlx.recipes import Recipe, fixed_fields
 
@@ -34,7 +34,6 @@ _KINDS: Final = (
     "layer_types",
     MappingProxyType({"full": "full_attention", "sliding": "sliding_attention"}),
 )
-_LATENT: Final = frozenset(("qk_head_dim", "rope_interleave"))
 # Fields that say which layers have no experts; experts.py reads them.
 _DENSE: Final = frozenset(("first_k_dense_replace", "mlp_layer_types"))
 _SHARE: Final = "partial_rotary_factor"
@@ -45,6 +44,7 @@ _STACKS: Final = tuple((f".experts.{one}.", f".switch_mlp.{one}.") for one in _P
 
 EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **LATENT_RECIPES,
         **LONE_RECIPES,
         "glm4_moe": Recipe(
             "glm4_moe",
@@ -108,37 +108,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             kind_words=_KINDS,
             slides_every=4,
             made=_DENSE,
-        ),
-        "glm4_moe_lite": Recipe(
-            "glm4_moe_lite",
-            fixed_fields(hidden_act="silu", moe_layer_freq=1, **_CHOICE),
-            meant={
-                "attention_bias": False,
-                "attention_dropout": 0.0,
-                "first_k_dense_replace": 1,
-                "moe_layer_freq": 1,
-                "num_nextn_predict_layers": 1,
-                "rope_interleave": True,
-                **_ONE_GROUP,
-                **_CHOICE,
-            },
-            traditional=True,
-            array_mask=True,
-            dense=(".kv_b_proj.",),
-            layout="latent",
-            made=_DENSE | _LATENT,
-        ),
-        "youtu": Recipe(
-            "youtu_llm",
-            fixed_fields(hidden_act="silu", mlp_bias=False),
-            meant={
-                "attention_bias": False,
-                "mlp_bias": False,
-                "rope_interleave": True,
-                "tie_word_embeddings": True,
-            },
-            traditional=True,
-            made=_LATENT | {"embedding_initializer_range"},
         ),
         "minimax_m2": Recipe(
             "minimax",
@@ -340,23 +309,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 (".mlp.shared_expert.", ".mlp.shared_experts."),
             ),
             settle=settle_laguna,
-        ),
-        "mistral4": Recipe(
-            "mistral4",
-            fixed_fields(hidden_act="silu"),
-            meant={
-                "attention_bias": False,
-                "first_k_dense_replace": 0,
-                "norm_topk_prob": True,
-                "rope_interleave": True,
-                **_ONE_GROUP,
-            },
-            traditional=True,
-            dense=(".kv_b_proj.", ".mlp.gate."),
-            layout="latent",
-            call="grown",
-            made=_LATENT | {"llama_4_scaling_beta"},
-            settle=longer_positions,
         ),
         # Two experts, whatever a file says: the second is chosen after the first is masked out.
         "phimoe": Recipe(

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.engine import ConfigError
 from stagelink_mlx.llama4 import TemperedAttention, growth_by_steps
+from stagelink_mlx.rope import make_rope
 from stagelink_mlx.routers import RoutedBlock, Router, Routing
+from stagelink_mlx.sparse import SparseLatentAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,6 +85,16 @@ def _exaone_moe(family: Family) -> dict[str, Any]:
 
 def _glm4_moe_lite(family: Family) -> dict[str, Any]:
     return {"first_k_dense_replace": _dense_first(family), "quantization": None}
+
+
+def _sparse(family: Family) -> dict[str, Any]:
+    # The engine turns, and scales the softmax; this is what makes mlx_lm do neither.
+    theta = family.config["rope_parameters"]["rope_theta"]
+    return {
+        "first_k_dense_replace": _dense_first(family),
+        "rope_parameters": {"rope_theta": theta},
+        "rope_scaling": None,
+    }
 
 
 def _mimo_v2_flash(family: Family) -> dict[str, Any]:
@@ -255,6 +267,20 @@ def _correct_mistral4(layer: Any, family: Family, n: int) -> None:
     layer.growth = growth_by_steps(config["llama_4_scaling_beta"], original)
 
 
+def _correct_sparse(layer: Any, family: Family, n: int) -> None:
+    config = family.config
+    _correct_gate(layer, family, n)
+    _scale_by_yarn(layer, family)
+    made = layer.self_attn
+    layer.self_attn = SparseLatentAttention(made, config, made.scale)
+    # Its heads turn as the others do, but not all families let them turn by neighbours.
+    layer.self_attn.indexer.rope = make_rope(
+        config["rope_parameters"],
+        config["qk_rope_head_dim"],
+        traditional=config["indexer_rope_interleave"],
+    )
+
+
 def _correct_youtu(layer: Any, family: Family, n: int) -> None:
     del n
     _correct_latent_norms(layer)
@@ -273,8 +299,10 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
     {
         "afmoe": _afmoe,
         "ernie4_5_moe": _ernie4_5_moe,
+        "deepseek_v32": _sparse,
         "exaone_moe": _exaone_moe,
         "glm4_moe_lite": _glm4_moe_lite,
+        "glm_moe_dsa": _sparse,
         "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "laguna": lambda family: {
             "layer_types": [*_kinds(family), "full_attention"],
@@ -291,11 +319,13 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
     {
         "afmoe": _correct_afmoe,
         "deepseek_v3": _correct_gate,
+        "deepseek_v32": _correct_sparse,
         "dots1": _correct_dots1,
         "exaone_moe": _correct_exaone_moe,
         "ernie4_5_moe": _correct_ernie4_5_moe,
         "glm4_moe": _correct_gate,
         "glm4_moe_lite": _correct_glm4_moe_lite,
+        "glm_moe_dsa": _correct_sparse,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "laguna": _correct_laguna,
         "llama4_text": _correct_llama4,
