@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits
 from stagelink.checkpoint.gguf_metadata import Metadata
-from stagelink.checkpoint.refusal import LFS_POINTER, refuse, shown
+from stagelink.checkpoint.refusal import LFS_POINTER, cut_short, refuse, shown
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.weight_file import WeightFile
@@ -202,7 +202,7 @@ class _Cursor:
             if self._end < self.file.size:
                 wanted = f"metadata of at most {self._end} bytes"
                 raise self._bad("header", wanted, "more")
-            raise self._bad("truncated", f"{self.position} bytes", f"{self.file.size} bytes")
+            raise cut_short(self.file.path, self.position, self.file.size)
         while self.position > len(self._loaded):
             first = len(self._loaded)
             self._loaded += bytes(min(limits.READ_PIECE_BYTES, self._end - first))
@@ -244,7 +244,7 @@ def _placed(
         reached = tensor.offset + tensor.nbytes
         tensors[name] = tensor
     if reached > file.size:
-        raise _bad(file, "truncated", f"{reached} bytes", f"{file.size} bytes")
+        raise cut_short(file.path, reached, file.size)
     if tensors and file.size - reached >= alignment:
         got = f"{file.size - reached} bytes more"
         raise _bad(file, "offsets", f"the file to end near byte {reached}", got)

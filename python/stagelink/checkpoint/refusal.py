@@ -37,3 +37,17 @@ def refuse(
     """
     text = f"{where}: expected {expected}, got {got}; {advice}"
     return CheckpointError(" ".join(text.split()), reason=reason, operation="open checkpoint")
+
+
+def cut_short(where: str | Path, expected: int, got: int) -> CheckpointError:
+    """Return the error for a file of ``got`` bytes whose own words ask for ``expected`` at least.
+
+    The words may end where the file does, and so not tell how many it had.
+    """
+    return refuse(
+        "truncated",
+        where,
+        expected=f"a file of at least {expected} bytes, by what it says of itself",
+        got=f"one of {got} bytes",
+        advice="a download or a copy of it broke off: download it again",
+    )

@@ -24,7 +24,7 @@ from stagelink.checkpoint.limits import (
 )
 from stagelink.checkpoint.memory import aligned_empty, rows_shape
 from stagelink.checkpoint.opened import TensorInfo
-from stagelink.checkpoint.refusal import LFS_POINTER, refuse, shown
+from stagelink.checkpoint.refusal import LFS_POINTER, cut_short, refuse, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,7 +199,7 @@ class SafetensorsReader:
 
 def _header_bytes(file: WeightFile) -> bytes:
     if file.size < _PREFIX_BYTES:
-        raise _bad(file, "truncated", "at least 8 bytes", f"{file.size} bytes")
+        raise cut_short(file.path, _PREFIX_BYTES, file.size)
     with file.descriptor() as descriptor:
         prefix = bytearray(_PREFIX_BYTES)
         file.read_into(descriptor, memoryview(prefix), 0)
@@ -209,8 +209,7 @@ def _header_bytes(file: WeightFile) -> bytes:
             got = LFS_POINTER if prefix == b"version " else f"{length} bytes"
             raise _bad(file, "header", wanted, got)
         if length > file.size - _PREFIX_BYTES:
-            wanted = f"{length} bytes of header"
-            raise _bad(file, "truncated", wanted, f"{file.size - _PREFIX_BYTES} bytes left")
+            raise cut_short(file.path, _PREFIX_BYTES + length, file.size)
         data = bytearray(length)
         file.read_into(descriptor, memoryview(data), _PREFIX_BYTES)
     return bytes(data)
@@ -250,7 +249,7 @@ def _check_cover(file: WeightFile, placed: list[Placed], start: int) -> None:
             raise _bad(file, "offsets", wanted, f"byte {one.offset - start}")
         reached += one.info.nbytes
     if reached > file.size:
-        raise _bad(file, "truncated", f"{reached} bytes", f"{file.size} bytes")
+        raise cut_short(file.path, reached, file.size)
     if reached < file.size:
         got = f"{file.size - reached} bytes more"
         raise _bad(file, "offsets", f"the file to end at byte {reached}", got)
