@@ -44,9 +44,14 @@ _SMALL: dict[str, Any] = {
 _USUAL = {"gate_proj": "gate_proj", "up_proj": "up_proj", "down_proj": "down_proj"}
 _MIXTRAL = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 _FAMILIES: dict[str, tuple[str, str, dict[str, str]]] = {
-    "olmoe": ("num_experts", "mlp", _USUAL),
-    "qwen2_moe": ("num_experts", "mlp", _USUAL),
-    "phimoe": ("num_local_experts", "block_sparse_moe", _MIXTRAL),
+    "olmoe": ("num_experts", "mlp.switch_mlp", _USUAL),
+    "qwen2_moe": ("num_experts", "mlp.switch_mlp", _USUAL),
+    "dots1": ("n_routed_experts", "mlp.experts", _USUAL),
+    "granitemoe": ("num_local_experts", "block_sparse_moe.switch_mlp", {}),
+    "phimoe": ("num_local_experts", "block_sparse_moe.switch_mlp", _MIXTRAL),
+}
+_TOLD: dict[str, dict[str, Any]] = {
+    "dots1": {"n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1},
 }
 
 
@@ -54,22 +59,33 @@ def _make(folder: Path, name: str) -> Path:
     """Write a tiny checkpoint as transformers writes it."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(name, **{**_SMALL, _FAMILIES[name][0]: _EXPERTS})
+    config = AutoConfig.for_model(
+        name, **{**_SMALL, _FAMILIES[name][0]: _EXPERTS, **_TOLD.get(name, {})}
+    )
     AutoModelForCausalLM.from_config(config).eval().save_pretrained(folder)
     return folder
 
 
-def _stack(folder: Path, target: Path, block: str, parts: dict[str, str]) -> Path:
+def _stack(folder: Path, target: Path, stack: str, parts: dict[str, str]) -> Path:
     """Copy a checkpoint with the experts of every layer stacked, part by part."""
     shutil.copytree(folder, target)
     tensors = load_file(folder / "model.safetensors")
-    for n in range(_LAYERS):
-        at = f"model.layers.{n}.{block}"
+    for n in range(_LAYERS if parts else 0):
+        at = f"model.layers.{n}."
+        block = at + stack.rpartition(".")[0]
         for single, stacked in parts.items():
-            names = [f"{at}.experts.{expert}.{single}.weight" for expert in range(_EXPERTS)]
-            stack = np.stack([tensors.pop(name) for name in names])
-            tensors[f"{at}.switch_mlp.{stacked}.weight"] = stack
-    assert not any(".experts." in name for name in tensors)
+            names = [f"{block}.experts.{expert}.{single}.weight" for expert in range(_EXPERTS)]
+            whole = np.stack([tensors.pop(name) for name in names])
+            tensors[f"{at}{stack}.{stacked}.weight"] = whole
+    for name in [name for name in tensors if ".input_linear." in name]:
+        # Granite's own files are stacked too, with two parts in one.
+        block, gate_up = name.partition(".input_linear.")[0], tensors.pop(name)
+        halves = map(np.ascontiguousarray, np.split(gate_up, 2, axis=1))
+        gate, up = (f"{block}.switch_mlp.{part}.weight" for part in ("gate_proj", "up_proj"))
+        tensors[gate], tensors[up] = halves
+        down = tensors.pop(f"{block}.output_linear.weight")
+        tensors[f"{block}.switch_mlp.down_proj.weight"] = down
+    assert not any(".experts.0." in name for name in tensors)
     save_file(tensors, target / "model.safetensors")
     return target
 
@@ -103,7 +119,7 @@ def test_experts_that_the_library_holds_otherwise_are_refused_with_what_to_use(
     make_stage: Callable[..., Any], tmp_path: Path
 ) -> None:
     plain = _make(tmp_path / "plain", "olmoe")
-    stacked = _stack(plain, tmp_path / "stacked", "mlp", _USUAL)
+    stacked = _stack(plain, tmp_path / "stacked", "mlp.switch_mlp", _USUAL)
     path = stacked / "model.safetensors"
     names = {
         name: name.replace(".mlp.switch_mlp.", ".other.switch_mlp.") for name in load_file(path)

@@ -15,8 +15,10 @@ import torch
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
+    Concatenate,
     WeightConverter,
     WeightRenaming,
+    WeightTransform,
     dot_natural_key,
     rename_source_key,
 )
@@ -24,7 +26,7 @@ from transformers.core_model_loading import (
 from stagelink.engine import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from stagelink.engine import Checkpoint
     from stagelink_transformers.model import LayerRange
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _ADVICE = "fetch or export the checkpoint again"
 # A layer's experts, which MLX stacks, and one expert in transformers' files. Families of the
 # checkpoint's own table come with single experts.
-_STACK = ".switch_mlp."
+_STACKS = (".switch_mlp.", ".experts.")
 _SINGLE: dict[str, dict[str, str]] = {
     "mlp": {"gate_proj": "gate_proj", "up_proj": "up_proj", "down_proj": "down_proj"},
     "block_sparse_moe": {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
@@ -97,7 +99,10 @@ def fill(
     causal = model.model
     state: dict[str, torch.Tensor] = causal.state_dict()
     kept = kept_dtypes(model)
-    plan = _plan(causal, state, _tensors(checkpoint, names))
+    mapping = get_model_conversion_mapping(causal)
+    granite = _granite_stacks(mapping)
+    tensors = _tensors(checkpoint, names, state, is_whole=bool(granite))
+    plan = _plan(causal, state, tensors, [*mapping, *granite])
     sizes = {
         at: sum(_nbytes(checkpoint, source) for source in target.sources)
         for at, target in plan.items()
@@ -125,25 +130,45 @@ def fill(
             raise CheckpointError(text, reason="tensor_missing")
 
 
-def _tensors(checkpoint: Checkpoint, names: Mapping[str, str]) -> dict[str, tuple[str, int | None]]:
-    """Return every own tensor by its name in the modules' files, MLX's stacks as single experts."""
+def _tensors(
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    state: Mapping[str, torch.Tensor],
+    *,
+    is_whole: bool,
+) -> dict[str, tuple[str, int | None]]:
+    """Return every own tensor by its name in the modules' files, MLX's stacks as single experts.
+
+    A stack stays whole where ``is_whole``, or where the library has one of its name.
+    """
     found: dict[str, tuple[str, int | None]] = {}
     for name, own in names.items():
-        before, stack, after = own.rpartition(_STACK)
-        part, _, kind = after.partition(".")
-        block = before.rpartition(".")[2]
-        single = _SINGLE.get(block, {}).get(part)
         shape = checkpoint.tensors[name].shape
-        if not stack or single is None or len(shape) != 3:
+        single = None if is_whole or own in state or len(shape) != 3 else _single(own)
+        if single is None:
             found[own] = name, None
             continue
         for expert in range(shape[0]):
-            found[f"{before}.experts.{expert}.{single}.{kind}"] = name, expert
+            found[single.format(expert)] = name, expert
     return found
 
 
+def _single(own: str) -> str | None:
+    """Return the name of one expert of a stack of MLX's, ``{}`` for its number; else ``None``."""
+    for stack in _STACKS:
+        before, _, part = own.removesuffix(".weight").rpartition(stack)
+        single = _SINGLE.get(before.rpartition(".")[2], {}).get(part)
+        # The library's own stacks are no modules with a weight.
+        if single is not None and own.endswith(".weight"):
+            return f"{before}.experts.{{}}.{single}.weight"
+    return None
+
+
 def _plan(
-    causal: Any, state: dict[str, torch.Tensor], tensors: Mapping[str, tuple[str, int | None]]
+    causal: Any,
+    state: dict[str, torch.Tensor],
+    tensors: Mapping[str, tuple[str, int | None]],
+    mapping: Sequence[WeightTransform],
 ) -> dict[str, _Target]:
     """Find out which tensors of the checkpoint make which tensor of the modules.
 
@@ -153,7 +178,6 @@ def _plan(
     Raises:
         CheckpointError: ``tensor_unknown`` for experts of MLX that are of another form.
     """
-    mapping = get_model_conversion_mapping(causal)
     renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
     converters = [one for one in mapping if isinstance(one, WeightConverter)]
     by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
@@ -164,7 +188,7 @@ def _plan(
         at, pattern = rename_source_key(own, renamings, converters, prefix, state)
         if at not in state and own in state:
             at, pattern = own, None
-        if at not in state and _STACK in name:
+        if at not in state and (expert is not None or _STACKS[0] in name):
             text = (
                 f"{name}: expected experts as transformers has them in {type(causal).__name__}, "
                 "got a stack of MLX's that is not taken apart here; use --engine mlx"
@@ -177,6 +201,21 @@ def _plan(
             plan[at] = _Target(transform or WeightRenaming(name, at), [])
         plan[at].sources.append(_Source(pattern or name, name, expert))
     return plan
+
+
+def _granite_stacks(
+    mapping: Sequence[WeightTransform],
+) -> list[WeightTransform]:
+    """Return how MLX's stacks become those of Granite, whose files have stacks and no singles."""
+    known = {pattern.replace("\\", "") for one in mapping for pattern in one.source_patterns}
+    if "block_sparse_moe.input_linear.weight" not in known:
+        return []
+    stack, experts = "block_sparse_moe.switch_mlp", "block_sparse_moe.experts"
+    parts = [f"{stack}.gate_proj.weight", f"{stack}.up_proj.weight"]
+    return [
+        WeightConverter(parts, f"{experts}.gate_up_proj", [Concatenate(dim=1)]),
+        WeightRenaming(f"{stack}.down_proj.weight", f"{experts}.down_proj"),
+    ]
 
 
 def _read(
