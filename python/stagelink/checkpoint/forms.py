@@ -20,7 +20,7 @@ from stagelink.checkpoint.refusal import refuse, shown
 from stagelink.checkpoint.safetensors_file import Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from pathlib import Path
 
     from stagelink.checkpoint.safetensors_file import Form, SafetensorsReader
@@ -128,6 +128,11 @@ def logical_forms(
     if model_type in _EXPERTS:
         forms = _once(_single_experts(forms), where)
     return dict(config), forms
+
+
+def senses_left_out(source: Iterable[str], kept: Container[str]) -> int:
+    """Return how many tensors of a source read pictures or sounds, and were left out for it."""
+    return sum(name.startswith(_PICTURES) and name not in kept for name in source)
 
 
 def _quantized(settings: object, named: dict[str, Placed], where: Path) -> dict[str, Form]:

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint.families.registry import read_family
+from stagelink.checkpoint.forms import senses_left_out
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.cli.inspect_text import engines_text, text_of
 from stagelink.errors import CheckpointError
@@ -78,6 +79,9 @@ def _facts(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
         "tensor_types": dict(stored.most_common()),
         "bytes_stored": sum(tensor.nbytes for tensor in checkpoint.tensors.values()),
         "floats_refused": checkpoint.floats_refused,
+        "senses_left_out": senses_left_out(
+            (name for name, _, _ in checkpoint.source_table), checkpoint.tensors
+        ),
         "drafter": bool(drafter) and drafter.keys() <= checkpoint.tensors.keys(),
         **_text_facts(checkpoint, family),
         "layer_table": [_layer(checkpoint, family, n) for n in range(family.layers)],

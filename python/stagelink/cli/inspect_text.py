@@ -83,6 +83,9 @@ def _model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("drafter", "yes (MTP)" if facts["drafter"] else "no"),
         ("tensors", f"{types}; {facts['bytes_stored'] / _MIB:.1f} MiB stored"),
     ]
+    if facts["senses_left_out"]:
+        said = f"served as text; {facts['senses_left_out']} tensors that read them are left out"
+        lines.append(("pictures", said))
     if facts["floats_refused"] is not None:
         lines.append(("as floats", facts["floats_refused"]))
     return lines

@@ -23,11 +23,13 @@ def told(tmp_path, monkeypatch, capsys):
     answers = Answers(ANSWERS, [])
     monkeypatch.setattr("stagelink.node.asked_engines.ask_engines", lambda *_, **__: answers)
 
-    def run(*, as_json=False, change=None, stages=2):
+    def run(*, as_json=False, change=None, stages=2, prepare=None):
         folder = make_tiny(tmp_path / "tiny", "qwen3")
         if change is not None:
             config = json.loads((folder / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps(config | change))
+        if prepare is not None:
+            prepare(folder)
         arguments = argparse.Namespace(
             model=str(folder),
             stages=stages,
@@ -54,6 +56,22 @@ def test_json_has_every_layer_with_its_bytes_and_state(told):
     layers = sum(one["bytes_stored"] for one in facts["layer_table"])
     assert 0 < layers < facts["bytes_stored"]
     assert sum(one["bytes_stored"] for one in facts["stages"]) == facts["bytes_stored"]
+
+
+def test_a_model_that_reads_pictures_is_said_to_be_served_as_text(told):
+    assert "served as text" not in told()
+    from safetensors.numpy import load_file, save_file
+
+    def see(folder):
+        weights = load_file(folder / "model.safetensors")
+        eyes = {"vision_tower.patch.weight": weights["model.norm.weight"]}
+        save_file(weights | eyes, folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        whole = {"model_type": "llava", "text_config": config}
+        (folder / "config.json").write_text(json.dumps(whole))
+
+    text = told(prepare=see)
+    assert "served as text; 1 tensors that read them are left out" in text
 
 
 def test_text_says_layers_cuts_stages_and_who_says_no(told):
