@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Layers 2 and 3 of nemotron-nas attend to nothing: a stage of theirs keeps nothing.
 _CUTS = [2, 4]
 _LAYERS = 6
-# A table of positions; queries and masks by position; layers without a state.
-_NAMES = ("gpt2", "ministral3-window", "nemotron-nas", "plamo3")
+# A table of positions; queries and masks by position; layers without a state, and with a second.
+_NAMES = ("gpt2", "ministral3-window", "nemotron-nas", "plamo3", "baichuan_m1")
 
 
 @pytest.fixture(autouse=True)

@@ -93,6 +93,17 @@ _ALONE: Final = {
         },
         tolerance=1e-3,
     ),
+    "baichuan_m1": WholeVariant(
+        "baichuan_m1",
+        {
+            **_THETA,
+            "conv_window": 2,
+            "num_swa_attention_heads": 8,
+            "num_swa_key_value_heads": 4,
+            "sliding_window": 16,
+            "sliding_window_layers": [1, 3, 4],
+        },
+    ),
     "telechat3": WholeVariant("telechat3", _THETA),
     "nanbeige": WholeVariant("nanbeige", _THETA),
     "nemotron-nas": WholeVariant(
@@ -208,6 +219,11 @@ def _own() -> dict[str, WholeVariant]:
     plain = {"seq_length": 256, "use_dynamic_ntk": False, "use_logn_attn": False}
     found["qwen-trained_shorter"] = _with("qwen", plain)
     found["qwen-kv_channels"] = _with("qwen", {"kv_channels": 24}, "config_field")
+    like = {"num_swa_attention_heads": None, "num_swa_key_value_heads": None}
+    found["baichuan_m1-heads_alike"] = _with("baichuan_m1", like)
+    found["baichuan_m1-none_slides"] = _with("baichuan_m1", {"sliding_window_layers": []})
+    found["baichuan_m1-no_numbers"] = _refused("baichuan_m1", {"sliding_window_layers": "all"})
+    found["baichuan_m1-conv_window"] = _refused("baichuan_m1", {"conv_window": 3})
     found["plamo3-window"] = _with("plamo3", {"sliding_window": 9})
     found["plamo3-usual_kinds"] = _with("plamo3", {"sliding_window_pattern": None})
     found["plamo3-untied"] = _with("plamo3", {"tie_word_embeddings": False})

@@ -140,7 +140,7 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
             "llama_4_scaling_beta": family.config["llama_4_scaling_beta"],
             "original_max_position_embeddings": rope["original_max_position_embeddings"],
         }
-    if family.model_type in ("mellum", "spark2_5"):
+    if family.model_type in ("baichuan_m1", "mellum", "spark2_5"):
         # Masks and turning are the engine's.
         kinds = ("sliding_attention", "full_attention")
         found |= {

@@ -222,6 +222,45 @@ class Both:
         self._keys_values.restore(state[-2:], position)
 
 
+class Beside:
+    """Keys and values, and what they were before the row before was mixed into each.
+
+    All positions of both are held, so that a cut to any of them is exact.
+    """
+
+    def __init__(self, context: int, window: int | None) -> None:
+        """Begin empty; at most ``context`` positions come."""
+        # A piece of the plain ones comes with the row before it.
+        self.mixed, self.plain = KeysValues(context, window), KeysValues(context, 2)
+
+    @property
+    def offset(self) -> int:
+        """Positions held."""
+        return self.mixed.offset
+
+    def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
+        """Forget what lies at ``position`` and after it."""
+        self.mixed.cut(position, replay)
+        self.plain.cut(position, replay)
+
+    def grows(self) -> tuple[bool, ...]:
+        """Say of each array of ``saved`` whether its third dimension counts positions."""
+        return self.mixed.grows() + self.plain.grows()
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return what must be evaluated before a call returns."""
+        return self.mixed.arrays() + self.plain.arrays()
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return the state: the mixed keys and values, then the plain ones."""
+        return self.mixed.saved() + self.plain.saved()
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Take what ``saved`` gave."""
+        self.mixed.restore(state[:2], position)
+        self.plain.restore(state[2:], position)
+
+
 class Stateless:
     """What a layer keeps that mixes no positions: nothing."""
 
@@ -277,7 +316,7 @@ class Reach:
         self._old = self._middle = position
 
 
-LayerCache: TypeAlias = KeysValues | Recurrent | Both | Stateless
+LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Stateless
 
 
 def new_cache(kind: str, context: int, window: int | None) -> LayerCache:

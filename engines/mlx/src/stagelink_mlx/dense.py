@@ -11,9 +11,10 @@ import mlx.core as mx
 from mlx import nn
 
 from stagelink_mlx.library import models_module
+from stagelink_mlx.rope import make_rope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from stagelink.engine import Family
 
@@ -44,6 +45,8 @@ def corrected(layer: Any, family: Family) -> Any:
         layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
     elif family.model_type == "nanochat":
         return _BareBlock(layer, config["rms_norm_eps"])
+    elif family.model_type == "baichuan_m1":
+        layer.self_attn = _MixingAttention(layer.self_attn, config["rope_parameters"])
     return layer
 
 
@@ -117,3 +120,46 @@ class _BareAttention(nn.Module):
         )
         out: mx.array = self.c_proj(seen.swapaxes(1, 2).flatten(-2))
         return out
+
+
+class _MixingAttention(nn.Module):
+    """Baichuan-M1's attention: the row before is mixed into keys and values.
+
+    mlx_lm's keeps the last row alone, which no cut goes back from.
+    """
+
+    def __init__(self, attention: Any, rope: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._heads = (attention.num_heads, attention.num_kv_heads, attention.num_kv_heads)
+        self._scale, self._width = attention.scale, attention.head_dim
+        self.W_pack, self.o_proj = attention.W_pack, attention.o_proj
+        self.conv_k, self.conv_v = attention.conv_k, attention.conv_v
+        self._turn = make_rope(rope, self._width, traditional=False)
+
+    def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
+        at, borders = cache.offset, (self._heads[0], self._heads[0] + self._heads[1])
+        packed = mx.split(self.W_pack(rows), [one * self._width for one in borders], axis=-1)
+        queries, *plain = (
+            mx.unflatten(one, -1, (heads, -1)).swapaxes(1, 2)
+            for one, heads in zip(packed, self._heads, strict=True)
+        )
+        with_last = cache.plain.update_and_fetch(*plain)
+        keys, values = (
+            _mixed(one, last, kernel)
+            for one, last, kernel in zip(plain, with_last, (self.conv_k, self.conv_v), strict=True)
+        )
+        queries, keys = (self._turn(one, offset=at) for one in (queries, keys))
+        keys, values = cache.mixed.update_and_fetch(keys, values)
+        seen = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=self._scale, mask=mask
+        )
+        out: mx.array = self.o_proj(seen.swapaxes(1, 2).flatten(-2))
+        return out
+
+
+def _mixed(rows: mx.array, with_last: mx.array, kernel: mx.array) -> mx.array:
+    """Return ``[1, heads, rows, width]`` with the row before mixed into each; none is zeros."""
+    if with_last.shape[2] == rows.shape[2]:
+        with_last = mx.pad(rows, [(0, 0), (0, 0), (1, 0), (0, 0)])
+    parts = kernel.reshape(1, -1, 2, 1, 1)
+    return with_last[:, :, :-1] * parts[:, :, 0] + rows * parts[:, :, 1]

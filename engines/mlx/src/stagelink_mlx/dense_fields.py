@@ -20,6 +20,7 @@ __all__ = [
     "latent_base_width",
     "longer_positions",
     "near_and_far",
+    "numbers_that_slide",
     "one_key_head",
     "rotary_values",
     "still",
@@ -123,6 +124,22 @@ def near_and_far(config: dict[str, Any], layers: int) -> None:
             "sliding_attention": {"rope_theta": near},
         },
     }
+
+
+def numbers_that_slide(config: dict[str, Any], layers: int) -> None:
+    """Baichuan-M1: layers that slide are told by their numbers, and have heads of their own."""
+    numbers = config.get("sliding_window_layers")
+    if not isinstance(numbers, list) or not all(type(n) is int for n in numbers):
+        raise refuse_field("sliding_window_layers", "a list of layers", numbers)
+    config["layer_types"] = [
+        "sliding_attention" if n in numbers else "full_attention" for n in range(layers)
+    ]
+    heads = config.get("num_swa_attention_heads") or config["num_attention_heads"]
+    shared = config.get("num_swa_key_value_heads") or config["num_key_value_heads"]
+    if type(heads) is not int or type(shared) is not int or heads % shared:
+        raise refuse_field("num_swa_key_value_heads", f"a divisor of {heads} heads", shared)
+    if config["hidden_size"] % (2 * heads):
+        raise refuse_field("num_swa_attention_heads", "heads of an even width", heads)
 
 
 def still(config: dict[str, Any], layers: int) -> None:

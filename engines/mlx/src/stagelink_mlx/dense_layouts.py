@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DENSE_LAYOUTS"]
 
+_HEAD = "lm_head.weight"
+_LENGTH_EPSILON = 1e-7
+
 
 def _turned(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """GPT-2: matrices are ``[inputs, outputs]`` in its own files, and turned in MLX's."""
@@ -39,6 +42,16 @@ def _three_in_turn(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.ar
     return found
 
 
+def _normed_head(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Baichuan-M1: rows of the head have the length 1, once they are packed or divided."""
+    del config
+    found = dict(arrays)
+    if _HEAD in found and "lm_head.scales" not in found:
+        head = found[_HEAD].astype(mx.float32)
+        found[_HEAD] = head / (mx.linalg.norm(head, axis=-1, keepdims=True) + _LENGTH_EPSILON)
+    return found
+
+
 def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Apertus: the constants of xIELU come as rows of one value."""
     del config
@@ -48,5 +61,10 @@ def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
 
 
 DENSE_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
-    {"scalars": _scalars, "three_in_turn": _three_in_turn, "turned": _turned}
+    {
+        "normed_head": _normed_head,
+        "scalars": _scalars,
+        "three_in_turn": _three_in_turn,
+        "turned": _turned,
+    }
 )

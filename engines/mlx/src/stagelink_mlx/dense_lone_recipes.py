@@ -127,6 +127,20 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
         slides_every=8,
         settle=fields.near_and_far,
     ),
+    "baichuan_m1": Recipe(
+        "baichuan_m1",
+        fixed_fields(hidden_act="silu", conv_window=2, **_UNTIED),
+        meant={
+            **_UNTIED,
+            "num_swa_attention_heads": None,
+            "num_swa_key_value_heads": None,
+        },
+        layout="normed_head",
+        # Each kind of layer may have heads of its own width: dense.py turns them.
+        rope="turned_by_layer",
+        mixes_keys=True,
+        settle=fields.numbers_that_slide,
+    ),
     "telechat3": Recipe("telechat3", fixed_fields(hidden_act="silu"), meant=_NO_BIAS),
     "nanbeige": Recipe(
         "nanbeige",

@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 
 from stagelink.engine import CheckpointError
 from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
-from stagelink_mlx.cache import new_cache, recurrence_of
+from stagelink_mlx.cache import Beside, new_cache, recurrence_of
 from stagelink_mlx.corrections import correct_layers
 from stagelink_mlx.dense import corrected
 from stagelink_mlx.ends import Ends, at_path, body_of
@@ -179,7 +179,10 @@ class LayerRange:
         return masks
 
     def _new_cache(self, kind: str, context: int) -> LayerCache:
-        return new_cache(kind, context, self._window if kind == "sliding" else None)
+        window = self._window if kind == "sliding" else None
+        return (
+            Beside(context, window) if self._recipe.mixes_keys else new_cache(kind, context, window)
+        )
 
     def _turn_heads(self) -> None:
         """Give every layer the RoPE that the config says; see rope.py."""

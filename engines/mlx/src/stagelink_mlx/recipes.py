@@ -64,8 +64,10 @@ class Recipe:
         unread: Ends of names of tensors that are not the model's: tables that code remakes.
         final: What makes the final norm of a config, where mlx_lm's model has none as a module.
         is_embedding_normed: Whether embedded rows are normed, as the last ones are.
+        mixes_keys: Whether the row before is mixed into keys and values.
         is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
+        bare_norms: A part of names that only files have whose norms still lack their 1.
     """
 
     module: str
@@ -107,7 +109,9 @@ class Recipe:
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False
     is_turned_back: bool = False
+    mixes_keys: bool = False
     drafter: tuple[str, ...] = ()
+    bare_norms: str = ""
 
 
 def fixed_fields(**values: Any) -> Mapping[str, tuple[Any, ...]]:

@@ -16,9 +16,14 @@ __all__ = ["UNSERVED"]
 UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "afm7": "its last layers read the keys of an earlier one, which a cut would part from them",
-        "baichuan_m1": "its keys and values are mixed with those of the row before",
+        "bailing_hybrid": "its linear layers turn by position, which a cut back does not replay yet",
+        "bailing_moe_linear": "its linear layers turn by position, which a cut back does not replay",
+        "gemma3n_text": "its rows are four streams wide, and its layers read token ids",
+        "gemma4_text": "the layers of this one read token ids, and a ring carries rows",
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
         "phi3small": "the places that mlx_lm's layers see depend on how a prompt is cut",
+        "plamo2": "mlx_lm, which alone defines it, leaves its attention's window out",
+        "rwkv7": "every layer reads the values of the first, and a ring carries one row a position",
         "talkie": "every layer reads the embedded rows too, and a ring carries one row a position",
     }
 )
