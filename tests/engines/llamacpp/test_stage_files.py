@@ -23,6 +23,7 @@ from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
 from stagelink_llamacpp import LlamaCppEngine, stage_file
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head
+from stagelink_llamacpp.sums import encode_sums, sums_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,47 @@ def test_a_cached_file_that_is_not_what_it_must_be_is_made_again(
         changed = {"shorter": data[:-32], "longer": data + bytes(32), "empty": b""}
         file.write_bytes(changed.get(damage, data))
     assert _logits(path) == expected
+
+
+@pytest.mark.parametrize("part", ["first", "last", "zeros", "sums", "no sums"])
+def test_a_cached_file_with_other_bytes_behind_its_head_is_named_and_made_again(
+    tmp_path: Path, cache: Path, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q4_0")
+    expected = _logits(path)
+    held = {file: file.read_bytes() for file in cache.glob("*.gguf")}
+    for file, data in held.items():
+        source = read_source(file)
+        spans = sorted((one.offset, one.nbytes) for one in source.tensors.values())
+        if "sums" in part:
+            sums = sums_path(file)
+            told = sums.read_bytes()
+            sums.unlink()
+            if part == "sums":
+                sums.write_bytes(told[:-9] + b"00000000\n")
+            continue
+        begin, nbytes = spans[-1] if part == "last" else spans[0]
+        if part == "first":
+            begin, nbytes = next(span for span in spans if any(data[span[0] : sum(span)]))
+        changed = bytearray(data)
+        changed[begin + nbytes - 1] ^= 1
+        file.write_bytes(changed)
+    with caplog.at_level("WARNING", logger="stagelink.llamacpp"):
+        assert _logits(path) == expected
+    assert {file: file.read_bytes() for file in cache.glob("*.gguf")} == held
+    named = {file for file in held if str(file) in caplog.text}
+    # Without any checksums a file is made again before it is loaded.
+    assert named == (set() if part == "no sums" else set(held))
+
+
+def test_a_cached_file_that_is_damaged_again_and_again_is_an_error_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = _stage(make_gguf(tmp_path, "llama"), 1, 2)
+    monkeypatch.setattr(stage_file, "encode_sums", lambda sums: encode_sums([0] * len(sums)))
+    with pytest.raises(CheckpointError, match=r"1-2-\d\.gguf") as caught:
+        engine.load()
+    assert caught.value.reason == "slice_damaged"
 
 
 def test_a_slice_that_breaks_off_leaves_nothing_under_its_name(tmp_path: Path, cache: Path) -> None:

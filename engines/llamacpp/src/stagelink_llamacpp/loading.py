@@ -12,12 +12,13 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.engine import give_back
+from stagelink.engine import CheckpointError, give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
 from stagelink_llamacpp.stage_file import EMBED, cached
 from stagelink_llamacpp.streams import Streams
+from stagelink_llamacpp.sums import Comparison
 from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from stagelink_llamacpp.slicing import Slice
 
 _LOG = logging.getLogger("stagelink.llamacpp")
+# A file of the cache that is damaged is made again once.
+_CUTS_MAX = 2
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,30 +68,63 @@ def load_stage(
 ) -> Loaded:
     """Slice what is not in the cache yet, and load it.
 
+    What is in the cache is compared with its checksums meanwhile; a file that holds other bytes is
+    deleted, and sliced and loaded again.
+
     Raises:
-        CheckpointError: Reading the source, no room for the slice, or a slice that fails its trial.
+        CheckpointError: Reading the source, no room for the slice, a slice that fails its trial, or
+            ``slice_damaged`` where the new one holds other bytes too.
         EngineError: ``load`` with what llama.cpp said.
     """
-    setup, settings = asked
-    paths = _files(checkpoint, own, progress)
-    shape = Shape(
-        settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
-    )
-    device = setup.device.kind if settings.device == "auto" else settings.device
-    # The files are laid out: what the words are nobody asks here again.
-    own.source.release_words()
-    return_large_blocks()
-    give_back()
 
     def alive(_: float = 1.0) -> None:
         if progress is not None:
             progress(own.own_bytes, own.own_bytes)
 
+    for _ in range(_CUTS_MAX):
+        paths = _files(checkpoint, own, progress)
+        # The files are laid out: what the words are nobody asks here again.
+        own.source.release_words()
+        return_large_blocks()
+        give_back()
+        with contextlib.ExitStack() as made:
+            files = own.files
+            comparison = Comparison({path: files[key].spans for key, path in paths.items()})
+            made.callback(comparison.stop)
+            loaded = _loaded(library, own, paths, asked, alive)
+            made.callback(loaded.close)
+            damaged = comparison.damaged(alive)
+            if not damaged:
+                made.pop_all()
+                return loaded
+        for path in damaged:
+            _LOG.warning("%s: other bytes than were written; it is made again", path)
+            path.unlink(missing_ok=True)
+    raise CheckpointError(
+        f"{damaged[0]}: expected the bytes that were written there, got others, twice; look for a "
+        "disk that fails, or set STAGELINK_CACHE to a folder on another one",
+        reason="slice_damaged",
+        operation="check stage file",
+    )
+
+
+def _loaded(
+    library: Library,
+    own: Slice,
+    paths: dict[str, Path],
+    asked: tuple[Setup, EngineSettings],
+    alive: Callable[..., None],
+) -> Loaded:
+    """Load the files, each tried before."""
+    setup, settings = asked
+    shape = Shape(
+        settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
+    )
+    device = setup.device.kind if settings.device == "auto" else settings.device
     _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
     before = _resident()
     with contextlib.ExitStack() as made:
-        # First: while llama.cpp reorders the vocabulary it is in memory twice, and the layers are
-        # not there yet.
+        # First: while llama.cpp reorders the vocabulary it needs more than what stays.
         embedding, head = _ends(library, own, paths, (setup, device, alive), made)
         last = own.end - own.first - 1
         rule = own.rule

@@ -12,11 +12,13 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import CheckpointError, ConfigError, locked, private_folder
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
+from stagelink_llamacpp.sums import encode_sums, read_sums, sums_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from stagelink.engine import GgufSource
     from stagelink_llamacpp.head_rules import HeadFile
     from stagelink_llamacpp.rules import Rule
+    from stagelink_llamacpp.sums import Spans
 
 # Goes up when a file of the same source and range would hold other bytes.
 VERSION = 1
@@ -62,14 +65,19 @@ class StageFile:
         named = zip(self.entries, self.sources, strict=True)
         return sum(entry.nbytes for entry, source in named if source is not None)
 
+    @property
+    def spans(self) -> Spans:
+        """First byte and bytes of each tensor's data, in order."""
+        begins = (len(self.head) + begin for begin in offsets_of(self.entries))
+        return tuple((begin, one.nbytes) for begin, one in zip(begins, self.entries, strict=True))
+
     def offset(self, name: str) -> int:
         """Return where the data of tensor ``name`` begins in the file."""
         return self.span(name)[0]
 
     def span(self, name: str) -> tuple[int, int]:
         """Return where the data of tensor ``name`` begins in the file, and its bytes."""
-        at = [entry.name for entry in self.entries].index(name)
-        return len(self.head) + offsets_of(self.entries)[at], self.entries[at].nbytes
+        return self.spans[[entry.name for entry in self.entries].index(name)]
 
 
 def range_file(source: GgufSource, rule: Rule, first: int, end: int) -> StageFile:
@@ -191,12 +199,13 @@ def _locked(path: Path, progress: Callable[[int], None] | None) -> Iterator[None
 
 
 def is_whole(stage: StageFile, path: Path) -> bool:
-    """Say whether the file at ``path`` has the size and the head that it must have."""
+    """Say whether the file at ``path`` has its size, its head, and checksums of the rest."""
     try:
         with path.open("rb") as file:
             return (
                 os.fstat(file.fileno()).st_size == stage.size
                 and file.read(len(stage.head)) == stage.head
+                and read_sums(path, len(stage.entries)) is not None
             )
     except OSError:
         return False
@@ -213,10 +222,12 @@ def _write(
     try:
         with os.fdopen(descriptor, "wb") as out:
             out.write(stage.head)
-            _write_data(stage, source, out, progress)
+            sums = _write_data(stage, source, out, progress)
             out.truncate(stage.size)
             out.flush()
             os.fsync(out.fileno())
+        # Beside a file that is not theirs they would only have it cut anew.
+        sums_path(path).write_bytes(encode_sums(sums))
         # Another file under this name may have been tried: the mark was for that one.
         for mark in path.parent.glob(f"{path.name}.tried-*"):
             mark.unlink(missing_ok=True)
@@ -231,22 +242,28 @@ def _write(
 
 def _write_data(
     stage: StageFile, source: GgufSource, out: Any, progress: Callable[[int], None] | None
-) -> None:
+) -> list[int]:
+    """Write the tensors' data; return the CRC-32 of each."""
     piece = memoryview(bytearray(_PIECE_BYTES))
     done = 0
-    begins = offsets_of(stage.entries)
-    for entry, begin, name in zip(stage.entries, begins, stage.sources, strict=True):
-        if name is None:
-            # What is never written reads as zeros, and takes no room on most disks.
-            continue
-        out.seek(len(stage.head) + begin)
-        for offset in range(0, entry.nbytes, _PIECE_BYTES):
-            view = piece[: min(_PIECE_BYTES, entry.nbytes - offset)]
+    sums = []
+    for (begin, nbytes), name in zip(stage.spans, stage.sources, strict=True):
+        found = 0
+        out.seek(begin)
+        for offset in range(0, nbytes, _PIECE_BYTES):
+            view = piece[: min(_PIECE_BYTES, nbytes - offset)]
+            if name is None:
+                # What is never written reads as zeros, and takes no room on most disks.
+                found = zlib.crc32(bytes(len(view)), found)
+                continue
             source.read_into(name, view, offset)
+            found = zlib.crc32(view, found)
             out.write(view)
             done += len(view)
             if progress is not None:
                 progress(done)
+        sums.append(found)
+    return sums
 
 
 def _no_room(folder: Path, expected: str, got: str) -> CheckpointError:
