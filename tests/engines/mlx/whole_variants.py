@@ -12,6 +12,7 @@ from tests.engines.mlx.held_whole import WholeVariant
 
 __all__ = ["WHOLE_REFUSED", "WHOLE_VARIANTS"]
 
+_PROJECTIONS: Final = ("gate_proj", "up_proj", "down_proj")
 _ROUTED: Final[dict[str, Any]] = {"moe_intermediate_size": 32, "num_experts_per_tok": 3}
 _BAILING: Final = WholeVariant(
     "bailing_moe",
@@ -55,7 +56,40 @@ _KLEAR: Final = WholeVariant(
         "rope_theta": 20000.0,
     },
 )
-_BASES: Final = {one.module: one for one in (_BAILING, _DEEPSEEK, _KLEAR)}
+_STEP: Final = WholeVariant(
+    "step3p5",
+    {
+        "num_key_value_heads": None,
+        "num_attention_groups": 2,
+        "head_dim": 16,
+        "moe_intermediate_size": 32,
+        "moe_num_experts": 8,
+        "moe_top_k": 3,
+        "moe_router_scaling_factor": 1.5,
+        "moe_layers_enum": "1,2,4,5",
+        "share_expert_dim": 40,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+        "rope_theta": [5000.0, 5000.0, 20000.0] * 2,
+        "partial_rotary_factors": [1.0, 1.0, 0.5] * 2,
+        "attention_other_setting": {
+            "attention_type": "sliding_attention",
+            "num_attention_heads": 6,
+            "num_attention_groups": 3,
+        },
+        "swiglu_limits": [None, None, 0.5, None, 0.3, 0.5],
+        "swiglu_limits_shared": [None, 0.4, 0.0, 0.2, None, 0.3],
+    },
+    names=(
+        *((f".mlp.switch_mlp.{one}.", f".moe.{one}.") for one in _PROJECTIONS),
+        (".mlp.gate.gate.", ".moe.gate."),
+        (".mlp.gate.router_bias", ".moe.router_bias"),
+        (".mlp.share_expert.", ".share_expert."),
+    ),
+    is_stacked=True,
+    tolerance=1e-4,
+)
+_BASES: Final = {one.module: one for one in (_BAILING, _DEEPSEEK, _KLEAR, _STEP)}
 
 
 _LATENT: Final[dict[str, Any]] = {
@@ -139,6 +173,8 @@ def _quantized() -> dict[str, WholeVariant]:
         found[f"{name}-4_bits"] = dataclasses.replace(base, bits=4)
     found["bailing_moe-4_bits"] = dataclasses.replace(_BAILING, bits=4)
     found["Klear-4_bits"] = dataclasses.replace(_KLEAR, bits=4)
+    found["step3p5-4_bits"] = _with(_STEP, {"share_expert_dim": 64})
+    found["step3p5-4_bits"] = dataclasses.replace(found["step3p5-4_bits"], bits=4)
     found["deepseek-4_bits"] = dataclasses.replace(_DEEPSEEK, bits=4)
     return found
 
@@ -149,8 +185,10 @@ def _shared() -> dict[str, WholeVariant]:
         found[f"{name}-two_layers"] = _with(base, {"num_hidden_layers": 2, "vocab_size": 259})
         found[f"{name}-as_it_is"] = base
         found[f"{name}-stacked"] = dataclasses.replace(base, is_stacked=True)
-        found[f"{name}-one_kv_head"] = _with(base, {"num_key_value_heads": 1})
-        found[f"{name}-uses_1"] = _with(base, {"num_experts_per_tok": 1})
+        shared = "num_attention_groups" if name == "step3p5" else "num_key_value_heads"
+        found[f"{name}-one_kv_head"] = _with(base, {shared: 1})
+        used = "moe_top_k" if name == "step3p5" else "num_experts_per_tok"
+        found[f"{name}-uses_1"] = _with(base, {used: 1})
         found[f"{name}-activation"] = _with(base, {"hidden_act": "relu"}, "config_field")
         found[f"{name}-unknown"] = _with(base, {"rows_twisted": 3}, "config_field")
         dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
@@ -194,6 +232,18 @@ def _own() -> dict[str, WholeVariant]:
         found[f"deepseek-{key}"] = _with(_DEEPSEEK, {key: value})
     for key, value in (("norm_topk_prob", True), ("scoring_func", "sigmoid")):
         found[f"deepseek-{key}"] = _with(_DEEPSEEK, {key: value}, "config_field")
+    for key, value in (
+        ("norm_expert_weight", False),
+        ("use_head_wise_attn_gate", False),
+        ("attention_other_setting", None),
+        ("moe_layers_enum", None),
+        ("partial_rotary_factors", None),
+        ("swiglu_limits", None),
+    ):
+        found[f"step3p5-{key}"] = _with(_STEP, {key: value})
+    ropes = {"rope_theta": [1000.0 * (n + 1) for n in range(6)]}
+    found["step3p5-thetas"] = _with(_STEP, ropes, "config_field")
+    found["step3p5-zero_centered"] = _with(_STEP, {"zero_centered": False}, "config_field")
     for key, value in (
         ("attention_bias", True),
         ("decoder_sparse_step", 2),

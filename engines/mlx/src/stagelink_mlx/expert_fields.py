@@ -19,6 +19,7 @@ __all__ = [
     "settle_mimo_v2_flash",
     "settle_minimax",
     "settle_sparse",
+    "settle_step",
 ]
 
 _SHARE: Final = "partial_rotary_factor"
@@ -125,6 +126,27 @@ def settle_laguna(config: dict[str, Any], layers: int) -> None:
     for key in ("mlp_layer_types", "num_attention_heads_per_layer"):
         if not isinstance(config[key], list) or len(config[key]) != layers:
             raise refuse_field(key, f"one for each of {layers} layers", config[key])
+
+
+def settle_step(config: dict[str, Any], layers: int) -> None:
+    """Take lists that say of each layer how it turns, as numbers of each kind of layer."""
+    kinds = (config.get("layer_types") or ["sliding_attention", "full_attention"] * layers)[:layers]
+    thetas, shares = config.pop("rope_theta", 10000.0), config.pop("partial_rotary_factors", None)
+    only, scaling = config.pop("yarn_only_types", None), config.pop("rope_scaling", None)
+    turns: dict[str, dict[str, Any]] = {}
+    for n, kind in enumerate(kinds):
+        theta = thetas[n] if isinstance(thetas, list) else thetas
+        share = shares[n] if shares and n < len(shares) else 1.0
+        scaled = scaling if scaling and (not only or kind in only) else {}
+        one = {**scaled, "rope_theta": theta, _SHARE: share}
+        if turns.setdefault(kind, one) != one:
+            raise refuse_field("rope_theta", f"one way to turn in all layers of {kind}", one)
+    for kind in ("full_attention", "sliding_attention"):
+        turns.setdefault(kind, next(iter(turns.values())))
+    config |= {"layer_types": kinds, "rope_parameters": turns}
+    other = config.get("attention_other_setting") or {}
+    if other.get("attention_type", "sliding_attention") != "sliding_attention":
+        raise refuse_field("attention_other_setting", "that of sliding layers", other)
 
 
 def settle_sparse(config: dict[str, Any], layers: int) -> None:

@@ -312,6 +312,12 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         },
         "mimo_v2_flash": _mimo_v2_flash,
         "minimax_m2": _minimax_m2,
+        "step3p5": lambda family: {
+            "layer_types": _kinds(family),
+            "partial_rotary_factors": None,
+            "sliding_window": 1,
+            "yarn_only_types": None,
+        },
         "mistral4": _mistral4,
     }
 )

@@ -9,12 +9,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from stagelink_mlx.expert_fields import settle_step
 from stagelink_mlx.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["LONE_RECIPES"]
+
+_PARTS: Final = ("gate_proj", "up_proj", "down_proj")
 
 LONE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
@@ -74,6 +77,48 @@ LONE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             fixed_fields(hidden_act="silu", tie_word_embeddings=False),
             meant={"tie_word_embeddings": False},
             layout="stacked_in_place",
+        ),
+        "step3p5": Recipe(
+            "step3p5",
+            fixed_fields(
+                hidden_act="silu",
+                moe_router_activation="sigmoid",
+                sink=False,
+                tie_word_embeddings=False,
+                use_mfa=False,
+                use_moe=True,
+                use_moe_router_bias=True,
+                use_qk_norm=True,
+                zero_centered=True,
+            ),
+            meant={
+                "attention_other_setting": None,
+                "moe_intermediate_size": 1280,
+                "moe_layers_enum": None,
+                "moe_num_experts": 288,
+                "moe_router_scaling_factor": 3.0,
+                "moe_top_k": 8,
+                "norm_expert_weight": True,
+                "rms_norm_eps": 1e-5,
+                "share_expert_dim": 1280,
+                "sliding_window": 512,
+                "swiglu_limits": None,
+                "swiglu_limits_shared": None,
+                "tie_word_embeddings": False,
+                "use_head_wise_attn_gate": True,
+            },
+            renames=(
+                *((f".moe.{one}.", f".mlp.switch_mlp.{one}.") for one in _PARTS),
+                (".moe.gate.", ".mlp.gate.gate."),
+                (".moe.router_bias", ".mlp.gate.router_bias"),
+                (".mlp.share_expert.", ".share_expert."),
+                (".share_expert.", ".mlp.share_expert."),
+            ),
+            words={"num_attention_groups": "num_key_value_heads"},
+            made=frozenset(("need_fp32_gate",)),
+            drafter=(".mtp",),
+            bare_norms=".moe.",
+            settle=settle_step,
         ),
     }
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Weights"]
 
+_NORM = "norm.weight"
 _STORED = ("F32", "F16", "BF16")
 
 
@@ -56,6 +57,8 @@ class Weights:
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
         self._layout = {**LAYOUTS, **DENSE_LAYOUTS, **HYBRID_LAYOUTS}[recipe.layout]
+        part = recipe.bare_norms
+        self._norms_lack_one = bool(part) and any(part in name for name in checkpoint.tensors)
 
     def expected(self, names: Iterable[str]) -> dict[str, mx.array]:
         """Return what ``read`` would, unread: arrays of the right shape and dtype."""
@@ -76,6 +79,8 @@ class Weights:
     def _named(self, own: dict[str, mx.array]) -> dict[str, mx.array]:
         """Lay out and name the tensors of one part."""
         laid = self._layout(own, self._family.config)
+        if self._norms_lack_one:
+            laid = {name: one + 1 if _NORM in name else one for name, one in laid.items()}
         return {self.outer + name: self._cast(self.outer + name, one) for name, one in laid.items()}
 
     def _cast(self, name: str, array: mx.array) -> mx.array:
