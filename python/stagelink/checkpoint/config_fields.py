@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+# Types of files whose model is another family's in every field and tensor.
+SAME_AS: Final = {"joyai_llm_flash": "deepseek_v3", "kimi_k2": "deepseek_v3"}
 ARCHITECTURES: Final = {
     "deepseek_v2": ("DeepseekV2ForCausalLM",),
-    "deepseek_v3": ("DeepseekV3ForCausalLM",),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"),
     "gemma3_text": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     "gpt_oss": ("GptOssForCausalLM",),
     "granite": ("GraniteForCausalLM",),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 import numpy as np
 
 from stagelink.checkpoint.affine import Affine, asked
+from stagelink.checkpoint.config_fields import SAME_AS
 from stagelink.checkpoint.latent_heads import joined_heads
 from stagelink.checkpoint.limits import EXPERTS_MAX
 from stagelink.checkpoint.opened import TensorInfo
@@ -35,8 +36,8 @@ _AFFINE: Final = "affine"
 _AFFINE_KEYS: Final = ("bits", "group_size", "mode")
 # What of a composite model reads pictures or sounds; nothing here does.
 _SENSES: Final = (
-    "audio_tower", "embed_audio", "embed_vision", "multi_modal_projector", "vision_embedder",
-    "vision_tower", "visual",
+    "audio_tower", "embed_audio", "embed_vision", "mm_projector", "multi_modal_projector",
+    "vision_embedder", "vision_model", "vision_tower", "visual",
 )  # fmt: skip
 _PICTURES: Final = tuple(f"{at}{part}." for at in ("", "model.") for part in _SENSES)
 # Families whose files exist with stacked experts and with single ones.
@@ -105,7 +106,8 @@ def logical_forms(
     """
     text = config.get("text_config")
     inner = text if isinstance(text, dict) else {}
-    model_type = inner.get("model_type") or config.get("model_type")
+    said = inner.get("model_type") or config.get("model_type")
+    model_type = SAME_AS.get(said, said) if isinstance(said, str) else said
     settings = next((c[k] for c in (config, inner) for k in _KEYS if c.get(k) is not None), None)
     # Older files that read pictures have the text's fields beside the pictures'.
     has_pictures = bool(inner) or isinstance(config.get("vision_config"), dict)

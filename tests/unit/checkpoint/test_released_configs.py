@@ -96,6 +96,17 @@ DEEPSEEK_V3 = DEEPSEEK_V2_LITE | {
     "q_lora_rank": 1536, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
     "topk_group": 4, "topk_method": "noaux_tc", "vocab_size": 129280,
 }  # fmt: skip
+KIMI_K2 = DEEPSEEK_V3 | {
+    "model_type": "kimi_k2", "bos_token_id": 163584, "eos_token_id": 163585,
+    "first_k_dense_replace": 1, "max_position_embeddings": 131072, "n_group": 1,
+    "n_routed_experts": 384, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "num_nextn_predict_layers": 0, "rope_theta": 50000.0, "routed_scaling_factor": 2.827,
+    "rope_scaling": {
+        "beta_fast": 1.0, "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096, "type": "yarn",
+    },
+    "topk_group": 1, "vocab_size": 163840,
+}  # fmt: skip
 GPT_OSS_120B = {
     "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "attention_bias": True,
     "attention_dropout": 0.0, "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64,
@@ -155,6 +166,7 @@ RELEASED = {
     "Qwen3.5-35B-A3B": (QWEN3_5_35B, 34.7, 0.2),
     "DeepSeek-V2-Lite": (DEEPSEEK_V2_LITE, 15.7, 0.05),
     "DeepSeek-V3": (DEEPSEEK_V3, 671.0, 0.5),
+    "Kimi-K2": (KIMI_K2, 1000.0, 30.0),
     "gpt-oss-120b": (GPT_OSS_120B, 116.83, 0.01),
     "gpt-oss-20b": (GPT_OSS_20B, 20.91, 0.01),
     "gemma-3-4b": (GEMMA3_4B, 3.88, 0.01),
@@ -174,6 +186,18 @@ def test_a_released_config_is_understood_and_its_tensors_add_up(name):
     assert billions(family.all_tensors()) == pytest.approx(published, abs=precision)
     # What was understood says the same as the file did.
     assert read_family(family.config | {"eos_token_id": list(family.eos_ids)}).width == family.width
+
+
+def test_a_type_that_is_another_family_s_in_every_field_is_read_as_that_one():
+    kimi = read_family(KIMI_K2)
+    assert (kimi.model_type, kimi.drafter_tensors()) == ("deepseek_v3", {})
+    pictures = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "text_config": KIMI_K2,
+    }
+    inside = read_family(pictures)
+    assert (inside.model_type, inside.prefix) == ("deepseek_v3", "model.language_model.")
 
 
 def test_drafters_of_released_models_add_up():

@@ -100,6 +100,7 @@ def read_family(
         model_type = inner if isinstance(inner, str) and inner else model_type
     # Some text-only files say the composite's type; their fields are the text config's.
     model_type = _COMPOSITES.get(model_type, model_type)
+    model_type = config_fields.SAME_AS.get(model_type, model_type)
     prefix = _prefix(frozenset(tensors), prefix)
     values = dict(config if text is None else text)
     values.pop("model_type", None)
