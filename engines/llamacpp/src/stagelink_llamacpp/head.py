@@ -83,11 +83,11 @@ class Table:
 
     Attributes:
         vocab: Its tokens.
-        span: First byte and bytes of its data.
+        span: First byte and bytes of its data, where llama.cpp reorders it, or may do so.
     """
 
     vocab: int
-    span: tuple[int, int]
+    span: tuple[int, int] | None
 
 
 class Head:

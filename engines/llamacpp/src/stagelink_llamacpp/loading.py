@@ -158,8 +158,8 @@ def _ends(
     embedding = Embedding(library, path, begin, own.embed, own.rule.embedding_scale)
     made.callback(embedding.close)
     nodes = Nodes(None, own.ends.rule.rows_node)
-    tried(paths["head"], nodes, library.versions, alive, device=device)
-    table = Table(own.vocab, own.ends.head.span(EMBED))
+    reordered = tried(paths["head"], nodes, library.versions, alive, device=device)
+    table = Table(own.vocab, None if reordered is False else own.ends.head.span(EMBED))
     head = Head(library, paths["head"], setup, nodes, table)
     made.callback(head.close)
     return embedding, head

@@ -45,7 +45,9 @@ _TOLD_CHARS_MAX = 300
 _ABORTS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
 _OFF = f"{SWITCH}=off leaves the trial out"
 # Exit codes of a trial that came to an end; others say nothing of the file.
-_DONE, _REFUSED, _MIXED = 0, 3, 4
+_DONE, _REFUSED, _MIXED, _DONE_REORDERED = 0, 3, 4, 5
+# What the mark of a file says that was tried.
+_STORED, _REORDERED = "as stored", "reordered"
 
 
 def tried(
@@ -56,8 +58,11 @@ def tried(
     *,
     kv: str = "float16",
     device: str = "cpu",
-) -> None:
+) -> bool | None:
     """Return where the file at ``path`` was, or now is, run without harm by this llama.cpp.
+
+    What comes back is whether llama.cpp copied weights of it into another order; ``None`` where no
+    trial tells.
 
     Args:
         path: A stage's file, or the head's.
@@ -75,17 +80,18 @@ def tried(
     """
     settled = "-".join("".join(filter(str.isalnum, one)) for one in (version, kv, device))
     mark = path.with_name(f"{path.name}.tried-{settled}")
-    if os.environ.get(SWITCH) == "off" or mark.exists():
-        return
+    if os.environ.get(SWITCH) == "off":
+        return None
+    if mark.exists():
+        return _read_mark(mark)
     seconds = _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
     # -P: no module of the folder that a user happens to be in. The package imports this module
     # before it is run, which is no matter, but would be told before the reason of a failure.
     command = [sys.executable, "-P", "-W", "ignore::RuntimeWarning:runpy", "-m", _MODULE]
     command += [str(path), *asked, str(math.ceil(seconds))]
-    told = _run([*command, kv, device], seconds, alive)
-    if told is not None:
-        reason, got = told
+    reason, got = _run([*command, kv, device], seconds, alive)
+    if reason:
         advice = f"its metadata do not fit its tensors: fetch the checkpoint again, or {_OFF}"
         if reason == "native_abort":
             with contextlib.suppress(OSError):
@@ -102,11 +108,22 @@ def tried(
         )
     with contextlib.suppress(OSError):
         # Without the mark the next start tries it again.
-        mark.touch()
+        mark.write_text(got, encoding="ascii")
+    return got == _REORDERED
 
 
-def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple[str, str] | None:
-    """Run the trial; return ``None``, or a reason and what happened."""
+def _read_mark(mark: Path) -> bool | None:
+    """Return what a mark says of the weights' order; ``None`` for one that says nothing."""
+    try:
+        with mark.open("rb") as file:
+            said = file.read(_TOLD_CHARS_MAX).decode(errors="replace")
+    except OSError:
+        return None
+    return {_STORED: False, _REORDERED: True}.get(said)
+
+
+def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple[str, str]:
+    """Run the trial; return no reason and what the mark says, or a reason and what happened."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
     with subprocess.Popen(  # noqa: S603 - this interpreter and this module
         command,
@@ -122,8 +139,8 @@ def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple
             raise
     if said is None:
         return "trial", f"no end in {seconds:.0f} s"
-    if child.returncode == _DONE:
-        return None
+    if child.returncode in (_DONE, _DONE_REORDERED):
+        return "", _STORED if child.returncode == _DONE else _REORDERED
     text = " ".join(said.decode(errors="replace").split())[-_TOLD_CHARS_MAX:]
     if child.returncode == _REFUSED:
         return "load", text or "no reason given"
@@ -154,7 +171,7 @@ def _said(
 
 
 def main(arguments: list[str]) -> int:
-    """Load the file and run a few rows; the exit code is 0 unless the library refuses."""
+    """Load the file and run a few rows; the exit code says what came of it."""
     path, output, node, positions, seconds, kv, device = arguments
     # Whoever started it may be gone.
     signal.alarm(int(seconds))
@@ -181,7 +198,7 @@ def main(arguments: list[str]) -> int:
     if mixed is not None:
         sys.stderr.write(f"{mixed}\n")
         return _MIXED
-    return _DONE
+    return _DONE_REORDERED if native.reordered else _DONE
 
 
 def _mixed(context: Context) -> str | None:
