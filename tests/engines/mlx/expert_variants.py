@@ -289,6 +289,25 @@ def _rest() -> dict[str, Variant]:
     found["mimo_v2_flash-attention_bias"] = Variant(
         "mimo_v2_flash", biased, {}, "config_field", "attention_bias"
     )
+    long = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0 + 0.1 * n for n in range(8)],
+        "long_factor": [4.0] * 8,
+        "original_max_position_embeddings": 256,
+        "short_mscale": 1.3,
+        "long_mscale": 1.4,
+    }
+    found["phimoe-longrope"] = Variant("phimoe", {"rope_parameters": long})
+    old = {"rope_parameters": None, "rope_theta": 10000.0}
+    old |= {"rope_scaling": {**long, "type": "longrope"}}
+    del old["rope_scaling"]["rope_type"], old["rope_scaling"]["rope_theta"]
+    old |= {"original_max_position_embeddings": 256}
+    found["phimoe-longrope_old"] = Variant("phimoe", {"rope_parameters": long}, old)
+    short = {**long, "original_max_position_embeddings": 128}
+    found["phimoe-longer"] = Variant(
+        "phimoe", {"rope_parameters": short}, {}, "rope_scaling", "rope_parameters"
+    )
     found["phimoe-jitter"] = Variant("phimoe", {"router_jitter_noise": 0.3})
     found["phimoe-window"] = Variant("phimoe", {"sliding_window": WINDOW})
     for key in ("attention_bias", "lm_head_bias"):

@@ -18,6 +18,7 @@ __all__ = [
     "settle_llama4",
     "settle_mimo_v2_flash",
     "settle_minimax",
+    "settle_phimoe",
     "settle_sparse",
     "settle_step",
 ]
@@ -147,6 +148,19 @@ def settle_step(config: dict[str, Any], layers: int) -> None:
     other = config.get("attention_other_setting") or {}
     if other.get("attention_type", "sliding_attention") != "sliding_attention":
         raise refuse_field("attention_other_setting", "that of sliding layers", other)
+
+
+def settle_phimoe(config: dict[str, Any], layers: int) -> None:
+    """Take what turned values are multiplied by; those of a longer context are not served."""
+    del layers
+    for key in ("rope_scaling", "rope_parameters"):
+        said = config.get(key)
+        if not isinstance(said, dict) or said.get("rope_type", said.get("type")) != "longrope":
+            continue
+        rest = {one: v for one, v in said.items() if one not in ("short_mscale", "long_mscale")}
+        if type(said.get("short_mscale")) not in (int, float):
+            raise refuse_field("short_mscale", "a number", said.get("short_mscale"))
+        config[key] = {**rest, "attention_factor": float(said["short_mscale"])}
 
 
 def settle_sparse(config: dict[str, Any], layers: int) -> None:

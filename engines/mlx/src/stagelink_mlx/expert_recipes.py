@@ -17,6 +17,7 @@ from stagelink_mlx.expert_fields import (
     settle_llama4,
     settle_mimo_v2_flash,
     settle_minimax,
+    settle_phimoe,
 )
 from stagelink_mlx.latent_recipes import LATENT_RECIPES
 from stagelink_mlx.lone_recipes import LONE_RECIPES
@@ -329,6 +330,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="stacked",
             slides_alike=True,
             made=frozenset(("input_jitter_noise",)),
+            settle=settle_phimoe,
         ),
     }
 )
