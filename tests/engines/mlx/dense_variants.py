@@ -217,7 +217,8 @@ def _own() -> dict[str, Variant]:
 
 def _newer() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
-    found["olmo-clip_qkv"] = _of("olmo", {"clip_qkv": 0.5}, {}, "config_field", "clip_qkv")
+    found["olmo-clip_qkv"] = _of("olmo", {"clip_qkv": 0.5})
+    found["olmo-no_bound"] = _of("olmo", {}, {"clip_qkv": "wide"}, "config_field", "clip_qkv")
     found["olmo-attention_bias"] = _of("olmo", {"attention_bias": True})
     found["apertus-attention_bias"] = _of(
         "apertus", {"attention_bias": True}, {}, "config_field", "attention_bias"

@@ -31,7 +31,7 @@ _ROWS = 232
 _CHUNKS = (70, 1, 1, 30, 90, 40)
 _SPREAD = 0.12
 _NOISE = 0.25
-_NORMS = ("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
+_NORMS = ("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight", "_g")
 _SHARED: dict[str, Any] = {
     "architectures": ["TinyForCausalLM"],
     "hidden_size": 64,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CUTS = [2, 4]
 _LAYERS = 6
 # A table of positions; queries and masks by position; layers without a state, and with a second.
-_NAMES = ("gpt2", "ministral3-window", "nemotron-nas", "plamo3", "baichuan_m1")
+_NAMES = ("gpt2", "ministral3-window", "nemotron-nas", "plamo3", "baichuan_m1", "talkie")
 
 
 @pytest.fixture(autouse=True)

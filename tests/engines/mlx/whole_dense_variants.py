@@ -104,6 +104,7 @@ _ALONE: Final = {
             "sliding_window_layers": [1, 3, 4],
         },
     ),
+    "talkie": WholeVariant("talkie", {**_THETA, "head_dim": 16, "num_key_value_heads": None}),
     "telechat3": WholeVariant("telechat3", _THETA),
     "nanbeige": WholeVariant("nanbeige", _THETA),
     "nemotron-nas": WholeVariant(
@@ -224,6 +225,10 @@ def _own() -> dict[str, WholeVariant]:
     found["baichuan_m1-none_slides"] = _with("baichuan_m1", {"sliding_window_layers": []})
     found["baichuan_m1-no_numbers"] = _refused("baichuan_m1", {"sliding_window_layers": "all"})
     found["baichuan_m1-conv_window"] = _refused("baichuan_m1", {"conv_window": 3})
+    found["talkie-wide_head"] = _with("talkie", {"head_dim": 24})
+    found["talkie-epsilon"] = _with("talkie", {"rms_norm_eps": 0.1})
+    tied = {"tie_word_embeddings": True}
+    found["talkie-tied"] = _refused("talkie", tied)
     found["plamo3-window"] = _with("plamo3", {"sliding_window": 9})
     found["plamo3-usual_kinds"] = _with("plamo3", {"sliding_window_pattern": None})
     found["plamo3-untied"] = _with("plamo3", {"tie_word_embeddings": False})

@@ -290,6 +290,11 @@ def test_a_wide_family_may_call_its_sizes_as_openelm_does():
     assert refused(sizes | {"model_dim": 0}).reason == "config_field"
 
 
+def test_rows_of_a_wide_family_are_wider_where_layers_read_the_embedded_ones():
+    assert read_family(SIZES | {"model_type": "talkie"}).row_width == 2 * SIZES["hidden_size"]
+    assert read_family(SIZES | {"model_type": "telechat3"}).row_width == SIZES["hidden_size"]
+
+
 def test_a_gguf_of_an_architecture_without_float_reading_is_a_family_of_its_own():
     config = SIZES | {"model_type": "gguf:phi3", "tie_word_embeddings": False}
     shapes = {"token_embd.weight": (100, 64), "output_norm.weight": (64,)}

@@ -39,7 +39,8 @@ def check_family(family: Family) -> Recipe:
             what mlx_lm's do not have.
     """
     recipe = RECIPES.get(family.model_type) or WIDE_RECIPES.get(family.model_type)
-    if recipe is None or family.row_factor != 1 or family.needs_token_ids:
+    parts = 2 if recipe is not None and recipe.carries_embedded else 1
+    if recipe is None or family.row_factor != parts or family.needs_token_ids:
         reason = UNSERVED.get(family.model_type)
         got = f"{family.model_type} ({reason})" if reason else family.model_type
         raise ConfigError(

@@ -36,6 +36,8 @@ def corrected(layer: Any, family: Family) -> Any:
     elif family.model_type == "olmo":
         for name in ("input_layernorm", "post_attention_layernorm"):
             layer[name] = nn.LayerNorm(family.width, _OLMO_EPSILON, affine=False)
+        if config.get("clip_qkv") is not None:
+            layer.self_attn = _BoundedAttention(layer.self_attn, config["clip_qkv"])
     elif family.model_type == "bitnet":
         _hold_floats(layer)
     elif family.model_type == "minicpm3":
@@ -45,6 +47,10 @@ def corrected(layer: Any, family: Family) -> Any:
         layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
     elif family.model_type == "nanochat":
         return _BareBlock(layer, config["rms_norm_eps"])
+    elif family.model_type == "talkie":
+        width = config["head_dim"]
+        turn = make_rope(config["rope_parameters"], width, traditional=False, is_turned_back=True)
+        layer.attn._rope_freqs = turn.periods  # noqa: SLF001 - it has no other name
     elif family.model_type == "baichuan_m1":
         layer.self_attn = _MixingAttention(layer.self_attn, config["rope_parameters"])
     return layer
@@ -75,6 +81,35 @@ def _hold_floats(layer: Any) -> None:
             if isinstance(module, packed):
                 has_bias = module.bias is not None
                 inner[name] = nn.Linear(module.in_features, module.out_features, bias=has_bias)
+
+
+class _BoundedAttention(nn.Module):
+    """OLMo's attention with bounded queries, keys and values, on the matrices of llama's."""
+
+    def __init__(self, attention: Any, bound: float) -> None:
+        super().__init__()
+        self._bound, self._scale = bound, attention.scale
+        self._heads = (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads)
+        self.q_proj, self.k_proj = attention.q_proj, attention.k_proj
+        self.v_proj, self.o_proj, self.rope = attention.v_proj, attention.o_proj, attention.rope
+
+    def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
+        at = cache.offset
+        queries, keys, values = (
+            mx.clip(made(rows), -self._bound, self._bound)
+            for made in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        queries, keys, values = (
+            mx.unflatten(one, -1, (heads, -1)).swapaxes(1, 2)
+            for one, heads in zip((queries, keys, values), self._heads, strict=True)
+        )
+        queries, keys = (self.rope(one, offset=at) for one in (queries, keys))
+        keys, values = cache.update_and_fetch(keys, values)
+        seen = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=self._scale, mask=mask
+        )
+        out: mx.array = self.o_proj(seen.swapaxes(1, 2).flatten(-2))
+        return out
 
 
 class _BareBlock(nn.Module):

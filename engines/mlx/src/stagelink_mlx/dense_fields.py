@@ -13,6 +13,7 @@ from stagelink_mlx.wide import refuse_field
 __all__ = [
     "base_width",
     "blocks_of_layers",
+    "bounds",
     "experts_everywhere",
     "first_qwen",
     "fourfold",
@@ -140,6 +141,14 @@ def numbers_that_slide(config: dict[str, Any], layers: int) -> None:
         raise refuse_field("num_swa_key_value_heads", f"a divisor of {heads} heads", shared)
     if config["hidden_size"] % (2 * heads):
         raise refuse_field("num_swa_attention_heads", "heads of an even width", heads)
+
+
+def bounds(config: dict[str, Any], layers: int) -> None:
+    """OLMo: queries, keys and values may be bounded."""
+    del layers
+    said = config.get("clip_qkv")
+    if said is not None and (type(said) not in (int, float) or said <= 0):
+        raise refuse_field("clip_qkv", "a number above 0", said)
 
 
 def still(config: dict[str, Any], layers: int) -> None:

@@ -52,6 +52,15 @@ def _normed_head(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.arra
     return found
 
 
+def _gained_head(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Talkie: the head is a tensor without a module, and a factor."""
+    del config
+    found = dict(arrays)
+    if "lm_head" in found:
+        found[_HEAD] = found.pop("lm_head") * found.pop("lm_head_gain.w_g")
+    return found
+
+
 def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Apertus: the constants of xIELU come as rows of one value."""
     del config
@@ -62,6 +71,7 @@ def _scalars(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
 
 DENSE_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
     {
+        "gained_head": _gained_head,
         "normed_head": _normed_head,
         "scalars": _scalars,
         "three_in_turn": _three_in_turn,

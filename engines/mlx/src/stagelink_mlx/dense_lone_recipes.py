@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx import dense_fields as fields
+from stagelink_mlx.dense_norms import bare_rms_norm
 from stagelink_mlx.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
@@ -140,6 +141,21 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
         rope="turned_by_layer",
         mixes_keys=True,
         settle=fields.numbers_that_slide,
+    ),
+    "talkie": Recipe(
+        "talkie",
+        fixed_fields(hidden_act="silu", **_UNTIED),
+        meant={"rms_norm_eps": 1.1920928955078125e-07, "rope_theta": 1000000.0},
+        layout="gained_head",
+        layers="blocks",
+        embedding="embed",
+        # What turns heads is no module there: dense.py sets its frequencies.
+        rope="turned_by_layer",
+        final=bare_rms_norm,
+        is_embedding_normed=True,
+        carries_embedded=True,
+        drafter=("rotary",),
+        unread=("cos", "sin"),
     ),
     "telechat3": Recipe("telechat3", fixed_fields(hidden_act="silu"), meant=_NO_BIAS),
     "nanbeige": Recipe(

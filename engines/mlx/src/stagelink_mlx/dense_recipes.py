@@ -140,10 +140,12 @@ _TRANSFORMERS: Final[dict[str, Recipe]] = {
     # mlx_lm's module of this name is of another format, and ends the process without a package.
     "olmo": Recipe(
         "llama",
-        fixed_fields(hidden_act="silu", clip_qkv=None),
+        fixed_fields(hidden_act="silu"),
         model_type="llama",
         meant={**_NO_BIAS, "rms_norm_eps": 1e-5},
         final=bare_layer_norm,
+        settle=fields.bounds,
+        made=frozenset(("clip_qkv",)),
     ),
     "apertus": Recipe(
         "apertus",

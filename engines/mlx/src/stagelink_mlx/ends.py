@@ -56,8 +56,9 @@ class Ends(nn.Module):
             outer = getattr(model, "language_model", model)
             # A module that always ties has none for the models of its family that do not.
             made = hasattr(outer, self._head.partition(".")[0])
-            width, vocab = family.width, family.vocab
-            head = at_path(outer, self._head) if made else nn.Linear(width, vocab, bias=False)
+            head = at_path(outer, self._head) if made else None
+            if not isinstance(head, nn.Module):
+                head = nn.Linear(family.width, family.vocab, bias=False)
             inner, _, name = self._head.rpartition(".")
             (self[inner] if inner else self)[name] = head
         self._dtype = dtype

@@ -109,7 +109,7 @@ class MlxEngine:
             device=self._backend.title,
             row_dtype=settings.dtype,
             kv_dtype=settings.dtype,
-            width=self._family.width,
+            width=self._family.row_width,
             planes=1,
             kv_rows=settings.context * settings.streams_max,
             states=settings.streams_max,
@@ -148,7 +148,7 @@ class MlxEngine:
             counts.append(min(settings.chunk_rows, settings.rows_max, settings.context))
         with mx.stream(self._backend.device):
             for count in counts:
-                rows = mx.zeros((1, count, self._family.width), self._dtype)
+                rows = mx.zeros((1, count, self._family.row_width), self._dtype)
                 out = layers.run(rows, layers.new_caches(self._settings.context), 0)
                 mx.eval(layers.head(out[0]) if self._lead else out)
 
@@ -290,7 +290,7 @@ class MlxEngine:
     def _state_format(self, layers: LayerRange) -> StateFormat:
         """Return what saved states must agree with: shapes are known without computing anything."""
         probe = layers.new_caches(1)
-        layers.run(mx.zeros((1, 1, self._family.width), self._dtype), probe, 0)
+        layers.run(mx.zeros((1, 1, self._family.row_width), self._dtype), probe, 0)
         bounds = (self._first, self._end, self._settings.context)
         return StateFormat(self._checkpoint, self._family, bounds, probe)
 
@@ -313,7 +313,7 @@ class MlxEngine:
 
     def _rows(self, buffer: Bytes, rows: int, name: str) -> Bytes:
         """See a rows buffer as uint8 ``[rows, bytes of a row]``; refuse another size or type."""
-        row_bytes = self._family.width * self._dtype.size
+        row_bytes = self._family.row_width * self._dtype.size
         CHECKS.buffer(buffer, rows * row_bytes, name)
         return buffer.reshape(rows, row_bytes)
 

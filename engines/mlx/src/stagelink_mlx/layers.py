@@ -132,16 +132,17 @@ class LayerRange:
     def embed(self, ids: mx.array, first: int) -> mx.array:
         """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
         rows: mx.array = self._ends.embed(ids, first)
-        return rows
+        return mx.concatenate([rows] * self._family.row_factor, axis=-1)
 
     def head(self, rows: mx.array) -> mx.array:
         """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
-        logits: mx.array = self._ends.head(rows)
+        logits: mx.array = self._ends.head(rows[:, : self._family.width])
         return logits
 
     def run(self, rows: mx.array, caches: list[LayerCache], first: int) -> mx.array:
         """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
         masks = self._masks(first, rows.shape[1])
+        rows, *embedded = mx.split(rows, self._family.row_factor, axis=-1)
         for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
             recurrent = recurrence_of(cache)
             if recurrent is not None:
@@ -151,8 +152,8 @@ class LayerRange:
             elif self._recipe.call:
                 rows = _CALLS[self._recipe.call](layer, rows, masks[kind], cache)
             else:
-                rows = layer(rows, masks[kind], cache)
-        return rows.astype(self._dtype)
+                rows = layer(*embedded, rows, masks[kind], cache)
+        return mx.concatenate([rows.astype(self._dtype), *embedded], axis=-1)
 
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""

@@ -65,6 +65,7 @@ class Recipe:
         final: What makes the final norm of a config, where mlx_lm's model has none as a module.
         is_embedding_normed: Whether embedded rows are normed, as the last ones are.
         mixes_keys: Whether the row before is mixed into keys and values.
+        carries_embedded: Whether every layer reads the embedded rows, which travel behind the rows.
         is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
         bare_norms: A part of names that only files have whose norms still lack their 1.
@@ -110,6 +111,7 @@ class Recipe:
     is_embedding_normed: bool = False
     is_turned_back: bool = False
     mixes_keys: bool = False
+    carries_embedded: bool = False
     drafter: tuple[str, ...] = ()
     bare_norms: str = ""
 

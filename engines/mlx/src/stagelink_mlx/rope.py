@@ -46,6 +46,11 @@ class ScaledRope(nn.Module):
         # The underscore keeps them out of the module's parameters.
         self._periods = mx.array(_periods(frequencies)) * sign
 
+    @property
+    def periods(self) -> mx.array:
+        """Reciprocals of the frequencies, as MLX takes them; ``[dims / 2]``."""
+        return self._periods
+
     def __call__(self, x: mx.array, offset: int = 0) -> mx.array:
         """Turn ``[batch, heads, rows, head_width]``, the first row being at ``offset``."""
         if self.factor != 1.0:

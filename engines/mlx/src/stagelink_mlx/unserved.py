@@ -24,6 +24,5 @@ UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
         "phi3small": "the places that mlx_lm's layers see depend on how a prompt is cut",
         "plamo2": "mlx_lm, which alone defines it, leaves its attention's window out",
         "rwkv7": "every layer reads the values of the first, and a ring carries one row a position",
-        "talkie": "every layer reads the embedded rows too, and a ring carries one row a position",
     }
 )

@@ -150,7 +150,8 @@ def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Famil
     # A table is what says whether a head of its own is there.
     head = f"{recipe.head.rpartition('.')[2]}.weight"
     tied = said.get(
-        "tie_word_embeddings", not any(one.endswith(head) for one in family.head_tensors())
+        "tie_word_embeddings",
+        not any(one.endswith(head) or one == recipe.head for one in family.head_tensors()),
     )
     config["tie_word_embeddings"] = tied
     return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)

@@ -40,6 +40,8 @@ _KINDS = {
     "chunked_attention": SLIDING,
     "linear_attention": LINEAR,
 }
+# Rows that travel side by side: layers of talkie read the embedded row beside their own.
+_ROW_FACTORS = {"talkie": 2}
 _LAYER = re.compile(r"((?:[a-z_]+\.)*(?:layers|h|blocks|block)\.)(\d{1,4})\.")
 
 
@@ -97,6 +99,7 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
         layers_at=_layers_at(source.names, f"{source.prefix}layers."),
         window=window if type(window) is int and window > 0 else None,
         kv_values=2 * kv_heads * head_width,
+        row_factor=_ROW_FACTORS.get(model_type, 1),
     )
 
 
