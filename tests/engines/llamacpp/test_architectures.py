@@ -136,13 +136,9 @@ def test_a_slice_of_gemma2_whose_rows_are_scaled_again_gives_other_rows(tmp_path
 def test_a_slice_of_a_model_that_is_known_by_its_layers_gives_other_rows(
     name: str, layers: int, tmp_path: Path
 ) -> None:
-    small = make_gguf(tmp_path, name, block_count=12)
-    known = rule_for(read_source(small))
-    # The rule refuses the large file itself, so that of a small one is stretched over it.
+    # The chain sets no scale of the queries, as the engine does.
     path = make_gguf(tmp_path, name, block_count=layers)
-    values = {**known.values, "block_count": layers}
-    rule = dataclasses.replace(known, values=values, layers=layers)
-    assert _error(path, 6, tmp_path, rule=rule) > 0.01
+    assert _error(path, 6, tmp_path) > 0.01
 
 
 def test_a_slice_of_deepseek_with_a_lite_models_layers_does_not_load(tmp_path: Path) -> None:

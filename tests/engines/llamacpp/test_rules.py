@@ -244,11 +244,16 @@ def test_a_number_of_layers_that_names_another_model_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("architecture", "layers"), [("gemma2", 46), ("gemma3", 62)])
-def test_a_model_that_the_library_knows_by_its_layers_is_refused(
+def test_as_many_layers_as_the_library_knows_another_model_by_are_refused(
     architecture: str, layers: int
 ) -> None:
-    changes = {"block_count": layers, "attention__sliding_window": 16}
-    assert _reason(lambda: _rule(architecture, **changes)) == "engine_family"
+    window = {"attention__sliding_window": 16}
+    large = _rule(architecture, block_count=2 * layers, **window)
+    refused = large.range_refused(0, layers)
+    assert refused is not None
+    assert "nearest allowed" in refused
+    assert large.query_scale(0, 12) is None
+    assert _rule(architecture, block_count=layers, **window).range_refused(0, layers) is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import numpy as np
 from stagelink.engine import give_back
 from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 from stagelink_llamacpp.pulse import Pulse
+from stagelink_llamacpp.scaling import Scaling
 from stagelink_llamacpp.watch import Watch
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from stagelink_llamacpp.devices import Device
     from stagelink_llamacpp.library import Library
+    from stagelink_llamacpp.scaling import QueryScale
 
     Floats = npt.NDArray[np.float32]
 
@@ -78,11 +80,13 @@ class Nodes:
         input: Its values are overwritten with the rows that came in, where the library would
             change them first.
         positions_per_row: 1, or 4 where a row has several axes.
+        scale: What a slice's queries are scaled with, where that is not what the library takes.
     """
 
     output: str | None
     input: str | None = None
     positions_per_row: int = 1
+    scale: QueryScale | None = None
 
 
 class Context:
@@ -123,7 +127,8 @@ class Context:
         self._output = (nodes.output or "").encode()
         self._input = (nodes.input or "").encode()
         asked = frozenset(name for name in (self._output, self._input) if name)
-        self._watch = Watch(library, asked, self._take) if asked else None
+        self._scaling = Scaling(library, nodes.scale) if nodes.scale else None
+        self._watch = Watch(library, asked, self._take, self._scaling) if asked else None
         # A GPU has other memory, and is faster with all rows at once.
         self._divides = device.handle is None
         self.call_rows = min(shape.rows, 2 * CALL_ROWS - 1) if self._divides else shape.rows
@@ -175,13 +180,19 @@ class Context:
             watch.forget()
         knew = watch is not None and watch.expect((len(rows), len(firsts)))
         self._decode(rows, firsts)
-        if watch is not None and knew and not self._got:
+        if watch is not None and knew and not (self._got and self._is_scaled):
             # The graph was built otherwise than before at the same addresses.
             watch.forget()
             if all([self.forget(sequence, first) for sequence, first, _ in firsts]):  # noqa: C419
                 self._decode(rows, firsts)
+        if not self._is_scaled:
+            raise self._library.failure("the scale of every layer's queries", _AGAIN, "native")
         if self._got != self._wanted or self._given != (self._wanted if self._input else 0):
             raise self._library.failure(f"{self._wanted} bytes of rows", _AGAIN, "native")
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self._scaling is None or self._scaling.is_whole
 
     def logits(self, rows: Floats, out: Floats) -> None:
         """Run rows through the head's file and write their logits ``[n, vocab]``."""
@@ -318,6 +329,8 @@ class Context:
         self.pulse.watch(self._context, len(rows))
         if self._watch is not None:
             self._watch.broken = None
+        if self._scaling is not None:
+            self._scaling.done = 0
         result = self._library.api.llama_decode(self._context, batch)
         broken = self.pulse.broken or (self._watch.broken if self._watch else None)
         if broken is not None:

@@ -78,6 +78,12 @@ class LlamaCppEngine:
             )
         self._checkpoint = checkpoint
         self._slice = read_slice(checkpoint, first, end, lead=lead)
+        if self._slice.rule.query_scale(first, end) and self._setup.device.handle is not None:
+            raise ConfigError(
+                "llamacpp engine: expected device cpu for a part of a Gemma whose queries are "
+                f"scaled by its width, got {self._setup.device.kind}; use --device cpu",
+                reason="engine_device",
+            )
         self._first, self._end, self._lead = first, end, lead
         self._loaded: Loaded | None = None
         self._broken = False

@@ -128,7 +128,12 @@ def _loaded(
         embedding, head = _ends(library, own, paths, (setup, device, alive), made)
         last = own.end - own.first - 1
         rule = own.rule
-        nodes = Nodes(f"l_out-{last}", rule.rows_node, positions_per_row=rule.positions_per_row)
+        nodes = Nodes(
+            f"l_out-{last}",
+            rule.rows_node,
+            rule.positions_per_row,
+            rule.query_scale(own.first, own.end),
+        )
         path = paths[f"{own.first}-{own.end}"]
         tried(path, nodes, library.versions, alive, kv=setup.kv, device=device)
         context = Context(library, path, setup.device, shape, nodes, alive=alive)

@@ -27,6 +27,7 @@ from stagelink_llamacpp.metadata import (
     vocab_of,
     wrong,
 )
+from stagelink_llamacpp.scaling import QueryScale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ _BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.(.+)")
 _GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight",
            "rope_factors_short.weight")  # fmt: skip
 _COUNT, _MTP_COUNT = "block_count", "nextn_predict_layers"
+_HEADS, _KEY_WIDTH = "attention.head_count", "attention.key_length"
 # llama.cpp takes deepseek2 files with so many layers for Lite, which has no rank of the query.
 _QUERY_RANK = "attention.q_lora_rank"
 _LITE_LAYERS, _LITE_BY_VOCAB = (26, 27), (48, 128256)
@@ -97,6 +99,21 @@ class Rule:
         if self.architecture.embedding_by_width:
             return np.float32(math.sqrt(self.values["embedding_length"]))
         return np.float32(self.values.get("embedding_scale", 0.0) or 1.0)
+
+    def query_scale(self, first: int, end: int) -> QueryScale | None:
+        """Return what must be set in a call of layers ``first..end``; ``None`` for nothing.
+
+        A slice is scaled by the width of a head, the whole model by its width and its heads.
+        """
+        if self.layers not in self.architecture.layers_scaled or end - first == self.layers:
+            return None
+        width, heads = self.values["embedding_length"], self.values[_HEADS]
+        heads = heads[0] if isinstance(heads, list) else heads
+        lanes = self.values.get(_KEY_WIDTH, width // heads)
+        given, wanted = (
+            float(np.float32(1) / np.sqrt(np.float32(one))) for one in (lanes, width // heads)
+        )
+        return None if given == wanted else QueryScale(given, wanted, end - first)
 
     def allowed_cuts(self) -> tuple[int, ...]:
         """Return every layer before which a stage may begin, except 0, with two stages.
@@ -178,7 +195,7 @@ class Rule:
 
     def _count_refused(self, first: int, end: int) -> str | None:
         """Refuse as many layers as llama.cpp knows another model by."""
-        known = self.architecture.layers_refused
+        known = self.architecture.layers_scaled
         if self.architecture.name == "deepseek2" and self._query_rank():
             known = _LITE_LAYERS
         if end - first not in known or end - first == self.layers:
@@ -283,11 +300,6 @@ def _check_variant(rule: Rule) -> None:
         raise refused(
             f"expected a {known.name} whose rows see no later ones, got attention.causal "
             f"{values['attention.causal']}"
-        )
-    if rule.layers in known.layers_refused:
-        raise refused(
-            f"expected another number of layers than {rule.layers}, by which llama.cpp knows a "
-            f"{known.name} with another scale of its queries, that a slice would lose"
         )
     if known.kinds is not None:
         _check_kinds(known.kinds, values, f"{known.name}.")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stagelink_llamacpp.library import Library
+    from stagelink_llamacpp.scaling import Scaling
 
 
 class Watch:
@@ -27,10 +28,17 @@ class Watch:
     """
 
     def __init__(
-        self, library: Library, names: frozenset[bytes], take: Callable[[int, bytes], bool]
+        self,
+        library: Library,
+        names: frozenset[bytes],
+        take: Callable[[int, bytes], bool],
+        scaling: Scaling | None = None,
     ) -> None:
-        """Watch for nodes called one of ``names``; ``take`` says whether to go on."""
-        self._known = _Known(library.get_name, names, take)
+        """Watch for nodes called one of ``names``; ``take`` says whether to go on.
+
+        ``scaling`` is asked about all others, until they are known not to be of its.
+        """
+        self._known = _Known(library.get_name, names, take, scaling)
         # Declared with the first argument only, which is all that a look-up takes; where llama.cpp
         # passes more than a function reads, nothing happens to the others.
         self._function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(self._known.__getitem__)
@@ -68,9 +76,11 @@ class _Known(dict[int, bool]):
         get_name: Callable[[int], bytes],
         names: frozenset[bytes],
         take: Callable[[int, bytes], bool],
+        scaling: Scaling | None,
     ) -> None:
         super().__init__()
         self._get_name, self._names, self._take = get_name, names, take
+        self._scaling = scaling
         # The node that llama.cpp was told to compute, and of which it will say that it has.
         self.computed = 0
         self.broken: BaseException | None = None
@@ -85,7 +95,9 @@ class _Known(dict[int, bool]):
     def _look(self, node: int) -> bool:
         name = self._get_name(node)
         if name not in self._names:
-            self[node] = False
+            # Its own are looked at each time: they may have been built anew.
+            if self._scaling is None or not self._scaling.take(node):
+                self[node] = False
             return False
         if node != self.computed:
             self.computed = node

@@ -19,7 +19,7 @@ GEMMA = (
         # Unlike gemma3 it scales rows that are given as values too.
         rows_node="inp_scaled",
         # The 27B model, known by its 46 layers, scales its queries otherwise.
-        layers_refused=(46,),
+        layers_scaled=(46,),
         head="gemma2",
         head_keys=_SOFTCAP,
     ),
@@ -28,7 +28,7 @@ GEMMA = (
         kinds=Kinds(_PATTERN, 6, _PATTERN, needs_key="attention.sliding_window"),
         embedding_by_width=True,
         # The 27B model, known by its 62 layers, scales its queries otherwise.
-        layers_refused=(62,),
+        layers_scaled=(62,),
         head="gemma3",
         head_keys=_SOFTCAP,
     ),

@@ -54,8 +54,8 @@ class Architecture:
         embedding_by_width: Whether token embeddings are multiplied by the root of the width.
         rows_node: A node that the library computes from the rows that it is given, and that must be
             overwritten with these rows before it goes on.
-        layers_refused: Numbers of layers of a whole model by which the library recognizes one with
-            another formula, which a part of it would lose.
+        layers_scaled: Numbers of layers of a whole model by which the library recognizes one whose
+            queries it scales by width and heads, not by the width of a head.
         unproven_keys: Metadata keys that switch on what no rule covers.
         dense_first_key: Key that counts the first layers without experts.
         needs_output: Whether the loader asks for ``output.weight`` and takes no tied table.
@@ -70,7 +70,7 @@ class Architecture:
     positions_per_row: int = 1
     embedding_by_width: bool = False
     rows_node: str | None = None
-    layers_refused: tuple[int, ...] = ()
+    layers_scaled: tuple[int, ...] = ()
     unproven_keys: tuple[str, ...] = ()
     dense_first_key: str = ""
     needs_output: bool = False
