@@ -13,7 +13,7 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
-from tests.engines.held import hold_variant, refuse_variant
+from tests.engines.held import hold_folder, hold_variant, make_variant, refuse_variant
 from tests.engines.mlx.dense_variants import DENSE, REFUSED, VARIANTS
 from tests.engines.mlx.rig import make_engine, make_stage
 
@@ -61,3 +61,17 @@ def test_whatever_dense_layers_do_not_have_is_refused_by_its_field(
     tmp_path: Path, name: str
 ) -> None:
     refuse_variant(tmp_path, REFUSED[name], make_engine)
+
+
+def test_latent_rows_near_zero_are_normed_as_transformers_norms_them(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    variant = VARIANTS["minicpm3-two_layers"]
+    make_variant(tmp_path, variant)
+    path = tmp_path / "model.safetensors"
+    parts = (".q_a_proj.weight", ".kv_a_proj_with_mqa.weight")
+    tensors = {
+        name: 0.01 * one if name.endswith(parts) else one for name, one in load_file(path).items()
+    }
+    save_file(tensors, path, {"format": "pt"})
+    hold_folder(tmp_path, variant.seed, make_stage, _TOLERANCE)
