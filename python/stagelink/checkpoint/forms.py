@@ -37,7 +37,8 @@ _AFFINE_KEYS: Final = ("bits", "group_size", "mode")
 # What of a composite model reads pictures or sounds; nothing here does.
 _SENSES: Final = (
     "audio_tower", "embed_audio", "embed_vision", "mm_projector", "multi_modal_projector",
-    "vision_embedder", "vision_model", "vision_tower", "visual",
+    "vision_adapter", "vision_embedder", "vision_model", "vision_projection", "vision_tower",
+    "visual",
 )  # fmt: skip
 _PICTURES: Final = tuple(f"{at}{part}." for at in ("", "model.") for part in _SENSES)
 # Families whose files exist with stacked experts and with single ones.

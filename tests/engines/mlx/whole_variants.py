@@ -89,7 +89,22 @@ _STEP: Final = WholeVariant(
     is_stacked=True,
     tolerance=1e-4,
 )
-_BASES: Final = {one.module: one for one in (_BAILING, _DEEPSEEK, _KLEAR, _STEP)}
+_MUSE: Final = WholeVariant(
+    "muse_glimmer",
+    {
+        "head_dim": 16,
+        "hidden_activation": "silu",
+        "final_logit_softcapping": 4.0,
+        "output_multiplier": 0.8,
+        "qk_scale_factor": 2.5,
+        "post_norm_eps": 0.01,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "layer_rope_theta": [20000.0, 0, 20000.0, 20000.0, 0, 0],
+    },
+)
+_BASES: Final = {one.module: one for one in (_BAILING, _DEEPSEEK, _KLEAR, _STEP, _MUSE)}
 
 
 _LATENT: Final[dict[str, Any]] = {
@@ -182,13 +197,17 @@ def _quantized() -> dict[str, WholeVariant]:
 def _shared() -> dict[str, WholeVariant]:
     found: dict[str, WholeVariant] = {}
     for name, base in _BASES.items():
-        found[f"{name}-two_layers"] = _with(base, {"num_hidden_layers": 2, "vocab_size": 259})
+        few: dict[str, Any] = {"num_hidden_layers": 2, "vocab_size": 259}
+        for key in ("layer_types", "layer_rope_theta") if name == "muse_glimmer" else ():
+            few[key] = base.fields[key][:2]
+        found[f"{name}-two_layers"] = _with(base, few)
         found[f"{name}-as_it_is"] = base
         found[f"{name}-stacked"] = dataclasses.replace(base, is_stacked=True)
         shared = "num_attention_groups" if name == "step3p5" else "num_key_value_heads"
         found[f"{name}-one_kv_head"] = _with(base, {shared: 1})
         used = "moe_top_k" if name == "step3p5" else "num_experts_per_tok"
-        found[f"{name}-uses_1"] = _with(base, {used: 1})
+        if name != "muse_glimmer":
+            found[f"{name}-uses_1"] = _with(base, {used: 1})
         found[f"{name}-activation"] = _with(base, {"hidden_act": "relu"}, "config_field")
         found[f"{name}-unknown"] = _with(base, {"rows_twisted": 3}, "config_field")
         dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}
@@ -241,6 +260,12 @@ def _own() -> dict[str, WholeVariant]:
         ("swiglu_limits", None),
     ):
         found[f"step3p5-{key}"] = _with(_STEP, {key: value})
+    for key, value in (("tie_word_embeddings", True), ("rms_norm_eps", 0.1)):
+        found[f"muse_glimmer-{key}"] = _with(_MUSE, {key: value})
+    usual = {"layer_types": None, "layer_rope_theta": None, "num_hidden_layers": 8}
+    found["muse_glimmer-usual"] = _with(_MUSE, usual)
+    odd = {"layer_rope_theta": [100.0, 0, 200.0] * 2}
+    found["muse_glimmer-thetas"] = _with(_MUSE, odd, "config_field")
     ropes = {"rope_theta": [1000.0 * (n + 1) for n in range(6)]}
     found["step3p5-thetas"] = _with(_STEP, ropes, "config_field")
     found["step3p5-zero_centered"] = _with(_STEP, {"zero_centered": False}, "config_field")

@@ -184,7 +184,7 @@ def _own() -> dict[str, Variant]:
         {},
         {"rope_parameters": rope, "original_max_position_embeddings": 64},
         "rope_scaling",
-        "longrope",
+        "rope_parameters",
     )
     tanh = {"hidden_act": "gelu_pytorch_tanh"}
     found["starcoder2-tanh-two_layers"] = Variant("starcoder2", tanh | {"num_hidden_layers": 2})

@@ -50,6 +50,8 @@ class Ends(nn.Module):
         final = None if recipe.final is None else {recipe.norm: recipe.final(family.config)}
         self[recipe.body] = {name: body[name] for name in held if name in body} | (final or {})
         self._is_normed = recipe.is_embedding_normed
+        epsilon = recipe.embedding_epsilon
+        self._epsilon = family.config[epsilon] if epsilon else None
         self._positions = recipe.positions
         self._head = "" if family.tied else recipe.head
         if self._head:
@@ -75,6 +77,8 @@ class Ends(nn.Module):
         if self._positions:
             table = self[body][self._positions]
             rows = rows + table(mx.arange(first, first + ids.size))[None].astype(self._dtype)
+        if self._epsilon is not None:
+            rows = mx.fast.rms_norm(rows, None, self._epsilon)
         if self._is_normed:
             rows = self[body][norm](rows)
         return rows if self._scale is None else rows * self._scale

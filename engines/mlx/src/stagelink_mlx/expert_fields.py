@@ -18,6 +18,7 @@ __all__ = [
     "settle_llama4",
     "settle_mimo_v2_flash",
     "settle_minimax",
+    "settle_muse",
     "settle_phimoe",
     "settle_sparse",
     "settle_step",
@@ -148,6 +149,19 @@ def settle_step(config: dict[str, Any], layers: int) -> None:
     other = config.get("attention_other_setting") or {}
     if other.get("attention_type", "sliding_attention") != "sliding_attention":
         raise refuse_field("attention_other_setting", "that of sliding layers", other)
+
+
+def settle_muse(config: dict[str, Any], layers: int) -> None:
+    """Say which layers slide and which know no positions; refuse a theta of single layers."""
+    last = [(layers - 1 - n) % 4 == 0 for n in range(layers)]
+    if config.get("layer_types") is None:
+        config["layer_types"] = ["full_attention" if one else "sliding_attention" for one in last]
+    said = config.get("rope_parameters") or {}
+    theta = said.get("rope_theta", config.get("rope_theta"))
+    thetas = config.get("layer_rope_theta") or [0 if one else theta for one in last]
+    if len(thetas) != layers or any(one not in (0, theta) for one in thetas):
+        raise refuse_field("layer_rope_theta", f"0 or {theta} for each of {layers}", thetas)
+    config["layer_rope_theta"] = thetas
 
 
 def settle_phimoe(config: dict[str, Any], layers: int) -> None:

@@ -17,6 +17,7 @@ from stagelink_mlx.expert_fields import (
     settle_llama4,
     settle_mimo_v2_flash,
     settle_minimax,
+    settle_muse,
     settle_phimoe,
 )
 from stagelink_mlx.latent_recipes import LATENT_RECIPES
@@ -43,9 +44,31 @@ _PARTS: Final = ("gate_proj", "up_proj", "down_proj")
 _STACKS: Final = tuple((f".experts.{one}.", f".switch_mlp.{one}.") for one in _PARTS)
 
 
+# One whose text a folder with pictures has, too, or a flat folder that mlx_lm makes.
+_MUSE_GLIMMER: Final = Recipe(
+    "muse_glimmer",
+    fixed_fields(hidden_activation="silu", attention_bias=False),
+    model_type="muse_glimmer",
+    meant={
+        "final_logit_softcapping": 20.0,
+        "hidden_activation": "silu",
+        "output_multiplier": 0.19611613513818404,
+        "post_norm_eps": 1e-8,
+        "qk_scale_factor": 3.87,
+        "sliding_window": 2048,
+    },
+    embedding_epsilon="rms_norm_eps",
+    logits_factor="output_multiplier",
+    logits_cap="final_logit_softcapping",
+    kind_words=_KINDS,
+    settle=settle_muse,
+)
+
 EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
         **LATENT_RECIPES,
+        "muse_glimmer": _MUSE_GLIMMER,
+        "muse_glimmer_text": _MUSE_GLIMMER,
         **LONE_RECIPES,
         "glm4_moe": Recipe(
             "glm4_moe",

@@ -66,6 +66,7 @@ class Recipe:
         is_embedding_normed: Whether embedded rows are normed, as the last ones are.
         mixes_keys: Whether the row before is mixed into keys and values.
         carries_embedded: Whether every layer reads the embedded rows, which travel behind the rows.
+        embedding_epsilon: The field with the epsilon of a norm of embedded rows without weights.
         is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
         bare_norms: A part of names that only files have whose norms still lack their 1.
@@ -109,6 +110,7 @@ class Recipe:
     unread: tuple[str, ...] = (".rotary_emb.inv_freq",)
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False
+    embedding_epsilon: str = ""
     is_turned_back: bool = False
     mixes_keys: bool = False
     carries_embedded: bool = False

@@ -196,7 +196,7 @@ def _ropes(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
 
 def _rope(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
     """Take how positions turn out of the fields of transformers 5, or of the older ones."""
-    found: dict[str, Any] = {"rope_type": "default"}
+    found: dict[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
         one = config.pop(key, None)
         if one is None:
@@ -204,7 +204,12 @@ def _rope(config: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
         if not isinstance(one, dict) or not one.keys() <= _ROPE:
             raise refuse_field(key, f"only {', '.join(sorted(_ROPE))}", one, reason="rope_scaling")
         kind = one.get("rope_type", one.get("type", "default"))
-        found |= {k: v for k, v in one.items() if k != "type"} | {"rope_type": kind}
+        plain = {k: v for k, v in one.items() if k != "type"} | {"rope_type": kind}
+        for name, value in plain.items():
+            if found.setdefault(name, value) != value:
+                wanted = f"{name} {found[name]} as rope_scaling says"
+                raise refuse_field(key, wanted, value, reason="rope_scaling")
+    found.setdefault("rope_type", "default")
     for key in ("rope_theta", _SHARE):
         top = config.pop(key, None)
         if top is not None and found.setdefault(key, top) != top:
