@@ -82,6 +82,13 @@ _GONE: Final[dict[str, dict[str, Any]]] = {
 }
 _OLD_WORDS: Final = ("gpt2", "gpt_bigcode", "gptj")
 _ONE_EACH: Final = (*_OLD_WORDS, "gpt_neox", "minicpm3")
+_LAYER_NORMS: Final = {"gpt_neox": "layer_norm_eps", "phi": "layer_norm_eps"}
+_EPSILONS: Final = {
+    **{name: "rms_norm_eps" for name in DENSE if name != "olmo"},
+    **dict.fromkeys(_OLD_WORDS, "layer_norm_epsilon"),
+    **_LAYER_NORMS,
+}
+
 _ALWAYS_TIED: Final = ("gpt2",)
 # Its other variants are those of wide_variants.py.
 _ELSEWHERE: Final = ("phi3",)
@@ -96,8 +103,10 @@ def _of(
     changes: dict[str, Any] | None = None,
     file: dict[str, Any] | None = None,
     *refused: str,
+    seed: int = 4,
 ) -> Variant:
-    return Variant(name, changes or {}, {**_GONE.get(name, {}), **(file or {})}, *refused)
+    stored = {**_GONE.get(name, {}), **(file or {})}
+    return Variant(name, changes or {}, stored, *refused, seed=seed)
 
 
 def _shared() -> dict[str, Variant]:
@@ -114,6 +123,8 @@ def _shared() -> dict[str, Variant]:
         found[f"{name}-activation"] = _of(name, {}, {key: "relu"}, "config_field", word)
         odd = {"rows_twisted": 3}
         found[f"{name}-unknown"] = _of(name, {}, odd, "config_field", "rows_twisted")
+        if name in _EPSILONS:
+            found[f"{name}-epsilon"] = _of(name, {_EPSILONS[name]: 0.3}, {}, seed=6)
         if name not in _ONE_EACH:
             found[f"{name}-one_kv_head"] = _of(name, {"num_key_value_heads": 1})
         if name not in _ALWAYS_TIED + _NEVER_TIED:
@@ -245,7 +256,6 @@ def _newer() -> dict[str, Variant]:
     found["mellum-dense_first"] = _of("mellum", {}, dense, "config_field", "mlp_layer_types")
     found["mellum-norm_topk_prob"] = _of("mellum", {"norm_topk_prob": False})
     found["mellum-none_slides"] = _of("mellum", {"layer_types": ["full_attention"] * 8})
-    found["nanochat-epsilon"] = _of("nanochat", {"rms_norm_eps": 0.3})
     found["nanochat-uncapped"] = _of("nanochat", {"final_logit_softcapping": None})
     found["nanochat-cap"] = _of("nanochat", {"final_logit_softcapping": 2.0})
     found["minicpm3-base"] = _of("minicpm3", {"dim_model_base": 16, "scale_emb": 7})

@@ -146,6 +146,11 @@ _LAYERS: Final = {"openelm": "num_transformer_layers", "lille-130m": "n_layer"}
 _LISTS: Final = (
     *("block_configs", "ffn_multipliers", "layer_types", "num_kv_heads", "num_query_heads"),
 )
+_EPSILONS: Final = {
+    **dict.fromkeys(_ALONE, "rms_norm_eps"),
+    "lille-130m": "layer_norm_eps",
+    "qwen": "layer_norm_epsilon",
+}
 _NO_ACTIVATION: Final = ("lille-130m", "openelm", "plamo", "plamo3", "qwen")
 
 
@@ -170,6 +175,8 @@ def _shared() -> dict[str, WholeVariant]:
         found[f"{name}-two_layers"] = _with(name, few)
         found[f"{name}-as_it_is"] = base
         found[f"{name}-unknown"] = _refused(name, {"rows_twisted": 3})
+        if name in _EPSILONS:
+            found[f"{name}-epsilon"] = _with(name, {_EPSILONS[name]: 0.3})
         if name not in _NO_ACTIVATION:
             found[f"{name}-activation"] = _refused(name, {"hidden_act": "relu"})
         if name not in ("internlm2", "openelm", "plamo3", "spark2_5"):
@@ -226,7 +233,6 @@ def _own() -> dict[str, WholeVariant]:
     found["baichuan_m1-no_numbers"] = _refused("baichuan_m1", {"sliding_window_layers": "all"})
     found["baichuan_m1-conv_window"] = _refused("baichuan_m1", {"conv_window": 3})
     found["talkie-wide_head"] = _with("talkie", {"head_dim": 24})
-    found["talkie-epsilon"] = _with("talkie", {"rms_norm_eps": 0.1})
     tied = {"tie_word_embeddings": True}
     found["talkie-tied"] = _refused("talkie", tied)
     found["plamo3-window"] = _with("plamo3", {"sliding_window": 9})
