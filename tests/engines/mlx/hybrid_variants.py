@@ -5,6 +5,7 @@ It makes no checkpoint and compares nothing.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Final
 
 from tests.engines.torch.variants import Variant
@@ -153,6 +154,7 @@ HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
 }
+_OTHER_IDS: Final = ("kimi_linear", "granitemoehybrid-rope")
 # Biases that are there unless a config says otherwise.
 _BIASED: Final = ("mamba_conv_bias", "use_conv_bias")
 # What two layers are of.
@@ -388,8 +390,13 @@ def _others() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = (
+_MADE: Final = (
     _shared() | _lfm2() | _states() | _granite_and_jamba() | _nemotron() | _kimi() | _others()
 )
+# With the ids of 4 two experts, or two tokens, are within rounding of each other in a row.
+_ALL: Final = {
+    name: dataclasses.replace(one, seed=6) if name.startswith(_OTHER_IDS) else one
+    for name, one in _MADE.items()
+}
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

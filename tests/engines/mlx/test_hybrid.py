@@ -14,7 +14,9 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_variant, refuse_variant
+from tests.engines.mlx.held_whole import hold_whole, refuse_whole
 from tests.engines.mlx.hybrid_variants import HYBRID, REFUSED, VARIANTS
+from tests.engines.mlx.lightning_variants import LIGHTNING, REFUSED_LIGHTNING
 from tests.engines.mlx.rig import make_engine, make_stage
 
 from stagelink_conformance.families import FAMILIES
@@ -61,3 +63,15 @@ def test_whatever_hybrid_layers_do_not_have_is_refused_by_its_field(
     tmp_path: Path, name: str
 ) -> None:
     refuse_variant(tmp_path, REFUSED[name], make_engine)
+
+
+@pytest.mark.parametrize("name", LIGHTNING)
+def test_a_family_of_mlx_lm_alone_has_the_rows_of_its_whole_model(
+    tmp_path: Path, name: str
+) -> None:
+    hold_whole(tmp_path, LIGHTNING[name])
+
+
+@pytest.mark.parametrize("name", REFUSED_LIGHTNING)
+def test_what_its_layers_do_not_have_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
+    refuse_whole(tmp_path, REFUSED_LIGHTNING[name])

@@ -13,7 +13,9 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what makes the checkpoints")
 
+from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.hybrid_variants import HYBRID
+from tests.engines.mlx.lightning_variants import LIGHTNING
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
 
 from stagelink.engine import EngineError
@@ -74,4 +76,14 @@ def test_a_cut_beyond_the_reach_is_refused_on_every_stage(folder: Path) -> None:
             engine.keep(1, 20)
         assert caught.value.reason == "history_gone"
     tail = in_chunks(token_ids(3, 4), [4], at=210)
+    assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+def test_rows_that_run_again_turn_by_their_own_positions(tmp_path: Path) -> None:
+    # Linear layers of this family have RoPE.
+    write_whole(tmp_path, LIGHTNING["as_it_is"])
+    ids, tail = token_ids(1, 60), in_chunks(token_ids(3, 4), [1, 3], at=30)
+    stages, plain = (make_pipeline(tmp_path, [3], layers=6) for _ in range(2))
+    stages.play(in_chunks(ids, [20, *[1] * 40]))
+    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
     assert_same_bits(stages.play(tail), plain.play(tail))

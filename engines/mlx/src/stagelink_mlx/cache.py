@@ -117,11 +117,13 @@ class Recurrent:
 
     Attributes:
         lengths: Always ``None``: a piece is one stream's rows, without padding.
+        offset: Where the piece begins that came last.
     """
 
     def __init__(self) -> None:
         """Begin at position 0."""
         self.lengths = None
+        self.offset = 0
         self._now: list[mx.array | None] = [None] * _ARRAYS
         self._position = 0
         self._points = [_Point(0, (None,) * _ARRAYS)] * 3
@@ -145,6 +147,7 @@ class Recurrent:
             self._pieces = [one for one in self._pieces if one[0] >= old.position]
         self._points = [old, middle, last]
         self._pieces.append((self._position, rows))
+        self.offset = self._position
         self._position += rows.shape[1]
 
     def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:

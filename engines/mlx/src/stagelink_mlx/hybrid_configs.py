@@ -21,6 +21,7 @@ __all__ = [
     "settle_jamba",
     "settle_kimi",
     "settle_lfm2",
+    "settle_lightning",
     "settle_mamba",
     "settle_mamba2",
     "settle_nemotron",
@@ -235,6 +236,24 @@ def settle_kimi(config: dict[str, Any], layers: int) -> None:
     both = config.get("qk_nope_head_dim", 0) + config.get("qk_rope_head_dim", 0)
     if config.pop("qk_head_dim", both) != both:
         raise refuse_field("qk_head_dim", f"{both} as its parts say", "another")
+
+
+def settle_lightning(config: dict[str, Any], layers: int) -> None:
+    """Ling and Ring linear: the last layer of each group attends, and what no group has left."""
+    _drop(config, ("linear_silu", "output_dropout", "router_dtype"))
+    group = config.get("layer_group_size")
+    if not isinstance(group, int) or not 1 <= group <= layers:
+        raise refuse_field("layer_group_size", f"a number of 1 to {layers} layers", group)
+    whole = layers // group * group
+    kinds = [
+        "full_attention" if (n + 1) % group == 0 or n >= whole else "linear_attention"
+        for n in range(layers)
+    ]
+    config["layer_types"] = kinds
+    heads = config.get("num_attention_heads")
+    shared = config.get("num_key_value_heads", heads)
+    if shared != heads and "linear_attention" in kinds:
+        raise refuse_field("num_key_value_heads", f"{heads}, as linear layers have", shared)
 
 
 def settle_nemotron(config: dict[str, Any], layers: int) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Checkpoint, Family
     from stagelink_mlx.cache import LayerCache
+    from stagelink_mlx.recipes import Recipe
 
 __all__ = ["LayerRange"]
 
@@ -158,7 +159,7 @@ class LayerRange:
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
         for layer, cache in zip(self._layers, caches, strict=True):
-            cache.cut(position, _replay(layer, self._recipe.mixer, cache))
+            cache.cut(position, _replay(layer, self._recipe, cache))
 
     def _masks(self, first: int, count: int) -> dict[str, Any]:
         """Return the mask of each kind of layer for ``count`` rows from position ``first`` on.
@@ -286,6 +287,7 @@ _CALLS: Final[Mapping[str, Callable[[Any, mx.array, Any, Any], mx.array]]] = Map
         "grown": lambda layer, rows, mask, cache: layer(
             rows, layer.growth(cache.offset, rows.shape[1], rows.dtype), mask, cache
         ),
+        "offset": lambda layer, rows, mask, cache: layer(rows, mask, cache, offset=cache.offset),
         "no_mask": lambda layer, rows, _, cache: layer(rows, cache=cache),
         "two_masks": lambda layer, rows, mask, cache: layer(
             rows, cache=cache, attn_mask=mask, mamba_mask=None
@@ -294,12 +296,14 @@ _CALLS: Final[Mapping[str, Callable[[Any, mx.array, Any, Any], mx.array]]] = Map
 )
 
 
-def _replay(layer: Any, names: tuple[str, str], cache: LayerCache) -> Callable[[mx.array], object]:
+def _replay(layer: Any, recipe: Recipe, cache: LayerCache) -> Callable[[mx.array], object]:
     """Return what runs the recurrence of one layer alone; the rest of its work is not evaluated."""
-    norm, mixer = names
+    norm, mixer = recipe.mixer
 
     def run(rows: mx.array) -> object:
-        return layer[mixer](layer[norm](rows), mask=None, cache=recurrence_of(cache))
+        kept: Any = recurrence_of(cache)
+        where = {"offset": kept.offset} if recipe.call == "offset" else {}
+        return layer[mixer](layer[norm](rows), mask=None, cache=kept, **where)
 
     return run
 

@@ -16,8 +16,7 @@ __all__ = ["UNSERVED"]
 UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "afm7": "its last layers read the keys of an earlier one, which a cut would part from them",
-        "bailing_hybrid": "its linear layers turn by position, which a cut back does not replay yet",
-        "bailing_moe_linear": "its linear layers turn by position, which a cut back does not replay",
+        "bailing_hybrid": "mlx_lm and transformers mean two different models by this name",
         "gemma3n_text": "its rows are four streams wide, and its layers read token ids",
         "gemma4_text": "the layers of this one read token ids, and a ring carries rows",
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
