@@ -248,6 +248,7 @@ def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
     assert (family.layers, family.width, family.vocab) == (2, 32, 50)
     assert family.layer_kinds == ("full", "other")
     assert set(family.layer_tensors(1)) == {"transformer.h.1.attn.weight"}
+    assert family.embed_name == "transformer.wte.weight"
     ends = {"transformer.wte.weight", "transformer.ln_f.weight"}
     assert set(family.own_tensors(0, 1, lead=True)) == ends | {"transformer.h.0.attn.weight"}
     family.check_tensors(table_of(shapes))

@@ -57,6 +57,14 @@ class WideFamily(TableFamily):
     window: int | None = None
     kv_values: int = 0
 
+    @property
+    def embed_name(self) -> str:
+        """The one tensor outside the layers that has a row of the width for each token."""
+        size = (self.vocab, self.width)
+        rest = self.shapes.items()
+        found = [n for n, one in rest if one == size and not n.startswith(self.layers_at)]
+        return found[0] if len(found) == 1 else super().embed_name
+
     def layer_state(self, n: int, value_bytes: int = 2) -> LayerState:
         """Return what a usual decoder would keep; 0 bytes where that is not known."""
         kind = self.layer_kinds[n]
