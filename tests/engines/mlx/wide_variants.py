@@ -213,10 +213,10 @@ def _rest() -> dict[str, Variant]:
         ("norm_topk_prob", True),
         ("decoder_sparse_step", 2),
         ("mlp_only_layers", [1]),
-        ("qkv_bias", False),
     ):
-        changed = {key: value}
-        found[f"qwen2_moe-{key}"] = Variant("qwen2_moe", changed, {}, "config_field", key)
+        found[f"qwen2_moe-{key}"] = Variant("qwen2_moe", {key: value})
+    bare = {"qkv_bias": False}
+    found["qwen2_moe-qkv_bias"] = Variant("qwen2_moe", bare, {}, "config_field", "qkv_bias")
     slides = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2}
     found["qwen2_moe-window"] = Variant(
         "qwen2_moe", {}, slides, "config_field", "use_sliding_window|max_window_layers"

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.library import models_module
 from stagelink_mlx.llama4 import TemperedAttention, growth_by_steps
 from stagelink_mlx.rope import make_rope
-from stagelink_mlx.routers import RoutedBlock, Router, Routing
+from stagelink_mlx.routers import NormedBlock, RoutedBlock, Router, Routing
 from stagelink_mlx.sparse import SparseLatentAttention
 
 if TYPE_CHECKING:
@@ -267,6 +268,15 @@ def _correct_mistral4(layer: Any, family: Family, n: int) -> None:
     layer.growth = growth_by_steps(config["llama_4_scaling_beta"], original)
 
 
+def _correct_qwen2_moe(layer: Any, family: Family, n: int) -> None:
+    config = family.config
+    alone = n in (config["mlp_only_layers"] or ())
+    if alone or (n + 1) % config["decoder_sparse_step"]:
+        layer.mlp = models_module("qwen2_moe").MLP(family.width, config["intermediate_size"])
+    elif config["norm_topk_prob"]:
+        layer.mlp = NormedBlock(layer.mlp)
+
+
 def _correct_sparse(layer: Any, family: Family, n: int) -> None:
     config = family.config
     _correct_gate(layer, family, n)
@@ -338,6 +348,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "mimo_v2_flash": _correct_gate,
         "minimax_m2": _correct_minimax_m2,
         "mistral4": _correct_mistral4,
+        "qwen2_moe": _correct_qwen2_moe,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,
     }

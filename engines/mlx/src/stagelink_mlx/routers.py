@@ -14,7 +14,7 @@ from mlx import nn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RoutedBlock", "Router", "Routing"]
+__all__ = ["NormedBlock", "RoutedBlock", "Router", "Routing"]
 
 # A group of experts is worth the sum of so many of its best.
 _GROUP_SCORES = 2
@@ -124,3 +124,25 @@ class RoutedBlock(nn.Module):
         parts = self.switch_mlp(rows, chosen)
         out: mx.array = (parts * shares[..., None]).sum(axis=-2).astype(parts.dtype)
         return out + self.shared_experts(rows) if "shared_experts" in self else out
+
+
+class NormedBlock(nn.Module):
+    """Qwen2's block of experts whose shares sum to 1, which mlx_lm's block does not know."""
+
+    def __init__(self, made: Any) -> None:
+        """Take the parts of mlx_lm's block."""
+        super().__init__()
+        self.gate, self.switch_mlp = made.gate, made.switch_mlp
+        self.shared_expert, self.shared_expert_gate = made.shared_expert, made.shared_expert_gate
+        self._used = made.top_k
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        """Return ``[..., width]`` of rows ``[..., width]``."""
+        scores = mx.softmax(self.gate(rows), axis=-1, precise=True)
+        chosen = mx.argpartition(-scores, kth=self._used - 1, axis=-1)[..., : self._used]
+        shares = mx.take_along_axis(scores, chosen, axis=-1)
+        shares = shares / shares.sum(axis=-1, keepdims=True)
+        parts = self.switch_mlp(rows, chosen)
+        out: mx.array = (parts * shares[..., None]).sum(axis=-2)
+        shared: mx.array = mx.sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
+        return out + shared

@@ -19,7 +19,7 @@ UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
         "bailing_hybrid": "mlx_lm and transformers mean two different models by this name",
         "gemma3n_text": "its rows are four streams wide, and its layers read token ids",
         "gemma4_text": "the layers of this one read token ids, and a ring carries rows",
-        "hunyuan": "every second layer reads the keys of the one before it, and a cut may part the two",
+        "hunyuan": "every second layer reads the keys of the one before, and a cut may part them",
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
         "longcat_flash": "each layer attends twice, and this engine keeps one state a layer",
         "longcat_flash_ngram": "each layer attends twice, and this engine keeps one state a layer",

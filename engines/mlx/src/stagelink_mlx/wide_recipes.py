@@ -153,15 +153,10 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "qwen2_moe": Recipe(
             "qwen2_moe",
-            fixed_fields(
-                hidden_act="silu",
-                qkv_bias=True,
-                norm_topk_prob=False,
-                decoder_sparse_step=1,
-                mlp_only_layers=([], ()),
-            ),
-            meant={},
+            fixed_fields(hidden_act="silu", qkv_bias=True),
+            meant={"decoder_sparse_step": 1, "mlp_only_layers": (), "norm_topk_prob": False},
             layout="stacked",
+            made=frozenset(("decoder_sparse_step", "mlp_only_layers", "norm_topk_prob")),
         ),
         "olmoe": Recipe(
             "olmoe",
