@@ -189,6 +189,11 @@ def _rest() -> dict[str, Variant]:
         found[f"ernie4_5_moe-{key}"] = Variant(
             "ernie4_5_moe", {}, {key: value}, "config_field", key
         )
+    return found
+
+
+def _chunked() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     rope = {**PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
     found["hunyuan_v1_moe-alpha"] = Variant("hunyuan_v1_moe", {"rope_parameters": rope})
     words = {
@@ -226,6 +231,11 @@ def _rest() -> dict[str, Variant]:
     found["llama4_text-unsaid"] = Variant("llama4_text", {}, unsaid)
     odd = {"moe_layers": [2, 5]}
     found["llama4_text-moe_layers"] = Variant("llama4_text", odd, {}, "config_field", "moe_layers")
+    return found
+
+
+def _latent() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     lost = {**EXPERTS["mistral4"][1]["rope_parameters"]}
     del lost["llama_4_scaling_beta"]
     found["mistral4-no_beta"] = Variant(
@@ -243,6 +253,11 @@ def _rest() -> dict[str, Variant]:
     found["deepseek_v32-neighbours"] = Variant(
         "deepseek_v32", {}, turned, "config_field", "indexer_rope_interleave"
     )
+    return found
+
+
+def _by_kind() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     for name in ("mimo_v2_flash", "laguna"):
         sparse = {"mlp_layer_types": ["sparse", "dense"] * 4}
         found[f"{name}-dense_between"] = Variant(name, sparse)
@@ -289,6 +304,11 @@ def _rest() -> dict[str, Variant]:
     found["mimo_v2_flash-attention_bias"] = Variant(
         "mimo_v2_flash", biased, {}, "config_field", "attention_bias"
     )
+    return found
+
+
+def _phimoe() -> dict[str, Variant]:
+    found: dict[str, Variant] = {}
     long = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -317,6 +337,6 @@ def _rest() -> dict[str, Variant]:
     return found
 
 
-_ALL: Final = _shared() | _own() | _rest()
+_ALL: Final = _shared() | _own() | _rest() | _chunked() | _latent() | _by_kind() | _phimoe()
 EXPERT_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 EXPERT_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
