@@ -57,6 +57,17 @@ def test_stages_of_a_file_of_one_type_equal_the_whole_file(kind: str, tmp_path: 
     )
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kind", sorted(_KINDS))
+def test_chunks_in_several_calls_of_every_type_equal_the_whole_file(
+    kind: str, tmp_path: Path
+) -> None:
+    shapes = _shapes()
+    path = _write(tmp_path, shapes, dict.fromkeys(shapes, kind))
+    for chunks in ((130, 1, 70), (1, 200)):
+        assert_equal(path, (1, 3), 1, floats=False, moved=0.01, chunks=chunks)
+
+
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q6_K", "IQ4_XS", "MXFP4", "TQ2_0"])
 def test_a_tied_table_of_another_type_than_the_layers_equals_the_whole_file(
     kind: str, tmp_path: Path

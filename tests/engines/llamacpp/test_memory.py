@@ -122,7 +122,9 @@ def test_a_stage_holds_its_tensors_as_stored_its_kv_and_a_fixed_allowance(
     ("name", "rows", "lead"),
     [
         *itertools.product(("2048",), (64, 128, 512), (True, False)),
-        *itertools.product(("4096",), (128, 512), (True, False)),
+        # Rank 0 with 512 rows is over it, by what docs/llamacpp.md says.
+        *itertools.product(("4096",), (128,), (True, False)),
+        ("4096", 512, False),
         # On rank 0 the words have more bytes than the layers.
         ("words", 256, True),
         ("words", 256, False),
@@ -145,13 +147,14 @@ def test_a_stage_of_a_wide_file_holds_no_more_beside_them(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("rows", [128, 512])
 def test_a_follower_holds_no_more_beside_them_with_all_that_a_node_makes(
-    wide: Callable[[str], Path], slices: Path
+    wide: Callable[[str], Path], slices: Path, rows: int
 ) -> None:
     assert slices.is_dir()
     shape = WIDE["2048"]
     layers = (shape.layers // 2, shape.layers)
-    _assert_held(wide("2048"), layers, 128, shape.kv_heads * shape.head, _FOLLOWER)
+    _assert_held(wide("2048"), layers, rows, shape.kv_heads * shape.head, _FOLLOWER)
 
 
 def _assert_held(

@@ -23,7 +23,7 @@ from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
 from stagelink_llamacpp import LlamaCppEngine, stage_file
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head
-from stagelink_llamacpp.sums import encode_sums, sums_path
+from stagelink_llamacpp.sums import Comparison, encode_sums, sums_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +140,22 @@ def test_a_cached_file_that_is_damaged_again_and_again_is_an_error_by_name(
     with pytest.raises(CheckpointError, match=r"1-2-\d\.gguf") as caught:
         engine.load()
     assert caught.value.reason == "slice_damaged"
+
+
+def test_a_damaged_file_that_another_process_has_replaced_is_not_deleted(tmp_path: Path) -> None:
+    path, new = tmp_path / "one.gguf", tmp_path / "new.gguf"
+    path.write_bytes(bytes(32))
+    sums_path(path).write_bytes(encode_sums([1]))
+    comparison = Comparison({path: ((0, 32),), tmp_path / "deleted.gguf": ((0, 32),)})
+    assert comparison.damaged(lambda: None) == [path]
+    new.write_bytes(bytes(32))
+    path.rename(tmp_path / "old.gguf")
+    new.rename(path)
+    comparison.remove(path)
+    assert path.exists()
+    (tmp_path / "old.gguf").rename(path)
+    comparison.remove(path)
+    assert not path.exists()
 
 
 def test_a_slice_that_breaks_off_leaves_nothing_under_its_name(tmp_path: Path, cache: Path) -> None:

@@ -99,7 +99,7 @@ def load_stage(
                 return loaded
         for path in damaged:
             _LOG.warning("%s: other bytes than were written; it is made again", path)
-            path.unlink(missing_ok=True)
+            comparison.remove(path)
     raise CheckpointError(
         f"{damaged[0]}: expected the bytes that were written there, got others, twice; look for a "
         "disk that fails, or set STAGELINK_CACHE to a folder on another one",

@@ -6,6 +6,7 @@ and head, and llama.cpp would compute with what is in it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -61,13 +62,14 @@ class Comparison:
     def __init__(self, files: Mapping[Path, Spans]) -> None:
         """Begin; ``files`` has where the tensors of each file lie."""
         self._files = files
-        self._damaged: list[Path] = []
+        # With what tells a file from another one that another process has put in its place.
+        self._damaged: dict[Path, tuple[int, int]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._compare, daemon=True)
         self._thread.start()
 
     def damaged(self, alive: Callable[[], None]) -> list[Path]:
-        """Wait for the end and return the files that hold other bytes; ``alive`` is called often.
+        """Wait for the end and return the files that held other bytes; ``alive`` is called often.
 
         Raises:
             CheckpointError: ``slice_check`` where there is no end.
@@ -86,7 +88,13 @@ class Comparison:
                     reason="slice_check",
                     operation="check stage file",
                 )
-        return self._damaged
+        return list(self._damaged)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file that held other bytes, unless another process has replaced it meanwhile."""
+        with contextlib.suppress(OSError):
+            if _identity(path.stat()) == self._damaged[path]:
+                path.unlink()
 
     def stop(self) -> None:
         """Compare no more; what was found stays."""
@@ -94,20 +102,24 @@ class Comparison:
 
     def _compare(self) -> None:
         for path, spans in self._files.items():
-            sums = read_sums(path, len(spans))
-            if sums is None or not self._is_equal(path, spans, sums):
-                self._damaged.append(path)
+            # One that was deleted meanwhile is not there to be wrong.
+            with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+                if not self._is_equal(file.fileno(), spans, read_sums(path, len(spans))):
+                    self._damaged[path] = _identity(os.fstat(file.fileno()))
 
-    def _is_equal(self, path: Path, spans: Spans, sums: tuple[int, ...]) -> bool:
+    def _is_equal(self, descriptor: int, spans: Spans, sums: tuple[int, ...] | None) -> bool:
         piece = memoryview(bytearray(_PIECE_BYTES))
         try:
-            with path.open("rb", buffering=0) as file:
-                return all(
-                    self._over.is_set() or _sum(file.fileno(), span, piece) == told
-                    for span, told in zip(spans, sums, strict=True)
-                )
+            return sums is not None and all(
+                self._over.is_set() or _sum(descriptor, span, piece) == told
+                for span, told in zip(spans, sums, strict=True)
+            )
         except OSError:
             return False
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ino, status.st_mtime_ns
 
 
 def _sum(descriptor: int, span: tuple[int, int], piece: memoryview) -> int:
