@@ -1,4 +1,4 @@
-"""Tiny families with recurrent layers that only mlx_lm and transformers have, and variants.
+"""Variants of the configs of hybrid families and gemma4, as data.
 
 It makes no checkpoint and compares nothing.
 """
@@ -8,166 +8,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
+from tests.engines.mlx.hybrid_families import FULL, HYBRID, LINEAR, SLIDING
 from tests.engines.torch.variants import Variant
 
-_PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
-_FULL: Final = "full_attention"
-_LINEAR: Final = "linear_attention"
-_SLIDING: Final = "sliding_attention"
-_MAMBA2: Final = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2}
-_LFM2_KINDS: Final = ["conv", "conv", _FULL, "conv", "conv", _FULL, "conv", "conv"]
-
-# As `stagelink_conformance.families.FAMILIES` has them.
-HYBRID: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "lfm2": (
-        "lfm2",
-        {"layer_types": _LFM2_KINDS, "rope_parameters": dict(_PLAIN), "block_multiple_of": 32},
-    ),
-    "lfm2_moe": (
-        "lfm2_moe",
-        {
-            "layer_types": _LFM2_KINDS,
-            "rope_parameters": dict(_PLAIN),
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "num_dense_layers": 2,
-            "routed_scaling_factor": 1.3,
-        },
-    ),
-    "granitemoehybrid": (
-        "granitemoehybrid",
-        {
-            **_MAMBA2,
-            "layer_types": [_LINEAR, _LINEAR, _FULL, _LINEAR] * 2,
-            "rope_parameters": dict(_PLAIN),
-            "embedding_multiplier": 6.0,
-            "attention_multiplier": 0.2,
-            "residual_multiplier": 0.7,
-            "logits_scaling": 1.7,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "intermediate_size": 32,
-            "shared_intermediate_size": 48,
-        },
-    ),
-    "falcon_h1": (
-        "falcon_h1",
-        {
-            **_MAMBA2,
-            "mamba_d_ssm": 128,
-            "rope_parameters": dict(_PLAIN),
-            "attention_in_multiplier": 1.2,
-            "attention_out_multiplier": 0.9,
-            "embedding_multiplier": 1.5,
-            "key_multiplier": 0.8,
-            "lm_head_multiplier": 0.7,
-            "mlp_multipliers": [0.9, 1.1],
-            "ssm_in_multiplier": 1.3,
-            "ssm_multipliers": [0.9, 1.1, 1.2, 0.8, 0.7],
-            "ssm_out_multiplier": 0.6,
-        },
-    ),
-    "mamba": ("mamba", {"state_size": 8}),
-    "falcon_mamba": ("falcon_mamba", {"state_size": 8}),
-    "mamba2": ("mamba2", {"state_size": 8, "num_heads": 8, "head_dim": 16, "n_groups": 2}),
-    "jamba": (
-        "jamba",
-        {
-            "attn_layer_period": 4,
-            "attn_layer_offset": 2,
-            "expert_layer_period": 3,
-            "expert_layer_offset": 1,
-            "num_experts": 4,
-            "mamba_d_state": 8,
-        },
-    ),
-    "olmo_hybrid": (
-        "olmo_hybrid",
-        {
-            "layer_types": ([_LINEAR] * 3 + [_FULL]) * 2,
-            "rope_parameters": dict(_PLAIN),
-            "linear_num_key_heads": 4,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 16,
-            "linear_value_head_dim": 16,
-        },
-    ),
-    # A width whose root bfloat16 rounds.
-    "recurrent_gemma": (
-        "recurrent_gemma",
-        {
-            "hidden_size": 96,
-            "lru_width": 96,
-            "head_dim": 24,
-            "num_key_value_heads": 1,
-            "attention_window_size": 16,
-            "rope_parameters": {**_PLAIN, "partial_rotary_factor": 0.5},
-        },
-    ),
-    "gemma4_text": (
-        "gemma4_text",
-        {
-            "hidden_size_per_layer_input": 0,
-            "head_dim": 16,
-            "global_head_dim": 24,
-            "layer_types": [_SLIDING, _SLIDING, _FULL, _SLIDING, _SLIDING, _FULL, _SLIDING, _FULL],
-            "sliding_window": 16,
-            "final_logit_softcapping": 4.0,
-            "rope_parameters": {
-                _FULL: {**_PLAIN, "rope_type": "proportional", "partial_rotary_factor": 0.25},
-                _SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-            },
-        },
-    ),
-    "kimi_linear": (
-        "kimi_linear",
-        {
-            "layer_types": ([_LINEAR] * 3 + [_FULL]) * 2,
-            "linear_head_dim": 16,
-            "linear_num_heads": 4,
-            "num_key_value_heads": 4,
-            "kv_lora_rank": 24,
-            "qk_nope_head_dim": 16,
-            "qk_rope_head_dim": 8,
-            "v_head_dim": 12,
-            "num_experts": 8,
-            "num_experts_per_token": 2,
-            "moe_intermediate_size": 32,
-            "mlp_layer_types": ["dense"] + ["sparse"] * 7,
-        },
-    ),
-    "nemotron_h": (
-        "nemotron_h",
-        {
-            "layers_block_type": [_LINEAR, "mlp", _FULL, "moe", _LINEAR, "moe", _FULL, _LINEAR],
-            "num_hidden_layers": 8,
-            "ssm_state_size": 8,
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 16,
-            "n_groups": 2,
-            "n_routed_experts": 8,
-            "moe_intermediate_size": 32,
-            "moe_shared_expert_intermediate_size": 48,
-            "head_dim": 16,
-            "routed_scaling_factor": 1.5,
-        },
-    ),
-}
 _OTHER_IDS: Final = ("kimi_linear", "granitemoehybrid-rope")
 # Biases that are there unless a config says otherwise.
 _BIASED: Final = ("mamba_conv_bias", "use_conv_bias")
 # What two layers are of.
 _TWO: Final[dict[str, dict[str, Any]]] = {
-    "kimi_linear": {"layer_types": [_LINEAR, _FULL], "mlp_layer_types": ["dense", "sparse"]},
-    "olmo_hybrid": {"layer_types": [_LINEAR, _FULL]},
+    "kimi_linear": {"layer_types": [LINEAR, FULL], "mlp_layer_types": ["dense", "sparse"]},
+    "olmo_hybrid": {"layer_types": [LINEAR, FULL]},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
-    "gemma4_text": {"layer_types": [_SLIDING, _FULL]},
-    "granitemoehybrid": {"layer_types": [_LINEAR, _FULL]},
+    "gemma4_text": {"layer_types": [SLIDING, FULL]},
+    "gemma4_unified_text": {"layer_types": [SLIDING, FULL]},
+    "granitemoehybrid": {"layer_types": [LINEAR, FULL]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "nemotron_h": {"layers_block_type": [_LINEAR, "moe"]},
-    "lfm2": {"layer_types": ["conv", _FULL]},
-    "lfm2_moe": {"layer_types": [_FULL, "conv"], "num_dense_layers": 1},
+    "nemotron_h": {"layers_block_type": [LINEAR, "moe"]},
+    "lfm2": {"layer_types": ["conv", FULL]},
+    "lfm2_moe": {"layer_types": [FULL, "conv"], "num_dense_layers": 1},
 }
 
 
@@ -192,9 +50,9 @@ def _lfm2() -> dict[str, Variant]:
         found[f"{name}-long_conv"] = Variant(name, {"conv_L_cache": 5})
         linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
         found[f"{name}-linear"] = Variant(name, {"rope_parameters": linear})
-        kinds = [_FULL, "conv", "conv", "conv", "conv", "conv", _FULL, _FULL]
+        kinds = [FULL, "conv", "conv", "conv", "conv", "conv", FULL, FULL]
         found[f"{name}-order"] = Variant(name, {"layer_types": kinds})
-        found[f"{name}-all_attend"] = Variant(name, {"layer_types": [_FULL] * 8})
+        found[f"{name}-all_attend"] = Variant(name, {"layer_types": [FULL] * 8})
         apart = {"tie_word_embeddings": False}
         found[f"{name}-untied"] = Variant(name, {}, apart, "config_field", "tie_word_embeddings")
         wide = {"conv_dim": 99}
@@ -348,7 +206,7 @@ def _kimi() -> dict[str, Variant]:
     found[f"{name}-groups"] = Variant(name, {"num_expert_group": 4, "topk_group": 2})
     found[f"{name}-moe_renormalize"] = Variant(name, {"moe_renormalize": False})
     found[f"{name}-all_dense"] = Variant(name, {"mlp_layer_types": ["dense"] * 8})
-    found[f"{name}-none_recurs"] = Variant(name, {"layer_types": [_FULL] * 8})
+    found[f"{name}-none_recurs"] = Variant(name, {"layer_types": [FULL] * 8})
     for used in (1, 4):
         found[f"{name}-uses_{used}"] = Variant(name, {"num_experts_per_token": used})
     mixed = {"mlp_layer_types": ["sparse", "dense"] * 4}
@@ -365,7 +223,7 @@ def _others() -> dict[str, Variant]:
             "olmo_hybrid", {"linear_allow_neg_eigval": eigen}
         )
     found["olmo_hybrid-attention_bias"] = Variant("olmo_hybrid", {"attention_bias": True})
-    kinds = [_FULL, *[_LINEAR] * 7]
+    kinds = [FULL, *[LINEAR] * 7]
     found["olmo_hybrid-order"] = Variant("olmo_hybrid", {"layer_types": kinds})
     griffin = "recurrent_gemma"
     found[f"{griffin}-epsilon"] = Variant(griffin, {"rms_norm_eps": 0.1})

@@ -15,7 +15,8 @@ pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_variant, refuse_variant
 from tests.engines.mlx.held_whole import hold_whole, refuse_whole
-from tests.engines.mlx.hybrid_variants import HYBRID, REFUSED, VARIANTS
+from tests.engines.mlx.hybrid_families import HYBRID
+from tests.engines.mlx.hybrid_variants import REFUSED, VARIANTS
 from tests.engines.mlx.lightning_variants import LIGHTNING, REFUSED_LIGHTNING
 from tests.engines.mlx.rig import make_engine, make_stage
 

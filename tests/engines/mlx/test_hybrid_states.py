@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what makes the checkpoints")
 
 from tests.engines.mlx.held_whole import write_whole
-from tests.engines.mlx.hybrid_variants import HYBRID
+from tests.engines.mlx.hybrid_families import HYBRID
 from tests.engines.mlx.lightning_variants import LIGHTNING
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Keys and values with few or no recurrent layers are in test_streams.py.
-_NAMES = [name for name in HYBRID if name != "gemma4_text"]
+_NAMES = [name for name in HYBRID if not name.startswith("gemma4")]
 
 
 @pytest.fixture(params=_NAMES)

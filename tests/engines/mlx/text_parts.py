@@ -30,6 +30,7 @@ _TEXT: Final[dict[str, Any]] = {
     "pad_token_id": None,
 }
 _PLAIN: Final = {"rope_type": "default", "rope_theta": 30000.0}
+_QUARTER: Final = {"partial_rotary_factor": 0.25}
 _SECTIONS: Final = {**_PLAIN, "mrope_section": [4, 2, 2]}
 _WOVEN: Final = {**_SECTIONS, "mrope_interleaved": True}
 _EYES: Final[dict[str, Any]] = {"hidden_size": 32, "intermediate_size": 48, "patch_size": 4}
@@ -76,6 +77,23 @@ PARTS: Final[dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
         _PIXTRAL,
     ),
     "llava": ("llava", {"model_type": "llama", "rope_parameters": _PLAIN}, _PIXTRAL),
+    "gemma4": (
+        "gemma4",
+        {
+            "model_type": "gemma4_text",
+            "pad_token_id": 0,
+            "hidden_size_per_layer_input": 0,
+            "head_dim": 16,
+            "global_head_dim": 24,
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "rope_parameters": {
+                "full_attention": {**_PLAIN, "rope_type": "proportional", **_QUARTER},
+                "sliding_attention": dict(_PLAIN),
+            },
+        },
+        {**_TOWER, "head_dim": 16, "num_key_value_heads": 2, "position_embedding_size": 16},
+    ),
     "lfm2_vl": (
         "lfm2_vl",
         {

@@ -6,6 +6,7 @@ recipe here: the text of a Mistral 3 is a mistral, that of a LFM2-VL a lfm2.
 
 from __future__ import annotations
 
+import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,57 +81,63 @@ _QWEN2_VL: Final = Recipe(
     settle=settle_text,
 )
 
+# Only those whose layers read nothing but rows, and share no keys: the larger ones.
+_GEMMA4: Final = Recipe(
+    "gemma4_text",
+    fixed_fields(
+        attention_bias=False,
+        hidden_activation="gelu_pytorch_tanh",
+        hidden_size_per_layer_input=0,
+        num_kv_shared_layers=0,
+        # Of pictures alone; in text every row sees what comes before it.
+        use_bidirectional_attention=(None, "vision"),
+    ),
+    meant={
+        "attention_k_eq_v": False,
+        "enable_moe_block": False,
+        "final_logit_softcapping": None,
+        # Read by nobody.
+        "global_partial_rotary_factor": 0.25,
+        "head_dim": 256,
+        "hidden_size_per_layer_input": 256,
+        "moe_intermediate_size": None,
+        "num_experts": None,
+        "num_kv_shared_layers": 0,
+        "rope_parameters": {
+            "full_attention": {
+                "partial_rotary_factor": 0.25,
+                "rope_theta": 1e6,
+                "rope_type": "proportional",
+            },
+            "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+        },
+        "sliding_window": 512,
+        "tie_word_embeddings": True,
+        "top_k_experts": None,
+        "use_double_wide_mlp": False,
+        "vocab_size_per_layer_input": 262144,
+    },
+    kind_words=(
+        "layer_types",
+        {"full": "full_attention", "sliding": "sliding_attention"},
+    ),
+    slides_every=6,
+    call="pair",
+    array_mask=True,
+    embedding_scale="root",
+    logits_cap="final_logit_softcapping",
+    layout="gemma4",
+    settle=settle_gemma4,
+)
+
 TEXT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
         # Files name the text's own type, or are flat and name that of the whole.
         **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _QWEN2_VL),
-        # Only those whose layers read nothing but rows, and share no keys: the larger ones.
-        "gemma4_text": Recipe(
-            "gemma4_text",
-            fixed_fields(
-                attention_bias=False,
-                hidden_activation="gelu_pytorch_tanh",
-                hidden_size_per_layer_input=0,
-                num_kv_shared_layers=0,
-                # Of pictures alone; in text every row sees what comes before it.
-                use_bidirectional_attention=(None, "vision"),
-            ),
-            meant={
-                "attention_k_eq_v": False,
-                "enable_moe_block": False,
-                "final_logit_softcapping": None,
-                # Read by nobody.
-                "global_partial_rotary_factor": 0.25,
-                "head_dim": 256,
-                "hidden_size_per_layer_input": 256,
-                "moe_intermediate_size": None,
-                "num_experts": None,
-                "num_kv_shared_layers": 0,
-                "rope_parameters": {
-                    "full_attention": {
-                        "partial_rotary_factor": 0.25,
-                        "rope_theta": 1e6,
-                        "rope_type": "proportional",
-                    },
-                    "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
-                },
-                "sliding_window": 512,
-                "tie_word_embeddings": True,
-                "top_k_experts": None,
-                "use_double_wide_mlp": False,
-                "vocab_size_per_layer_input": 262144,
-            },
-            kind_words=(
-                "layer_types",
-                {"full": "full_attention", "sliding": "sliding_attention"},
-            ),
-            slides_every=6,
-            call="pair",
-            array_mask=True,
-            embedding_scale="root",
-            logits_cap="final_logit_softcapping",
-            layout="gemma4",
-            settle=settle_gemma4,
+        "gemma4_text": _GEMMA4,
+        # Its layers read no token ids at all.
+        "gemma4_unified_text": dataclasses.replace(
+            _GEMMA4, meant={**(_GEMMA4.meant or {}), "hidden_size_per_layer_input": 0}
         ),
         "qwen3_vl_text": Recipe(
             "qwen3",

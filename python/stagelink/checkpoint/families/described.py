@@ -54,6 +54,7 @@ DESCRIBED: Final[dict[str, Facts]] = {
         "altup_num_inputs", 4, _has_token_tables, shared_field="num_kv_shared_layers", shared=15
     ),
     "gemma4_text": Facts(reads_tokens=_has_token_tables, shared_field="num_kv_shared_layers"),
+    "gemma4_unified_text": Facts(reads_tokens=lambda _: False, shared_field="num_kv_shared_layers"),
     # Some layers embed the last tokens' n-grams; hyper-connections keep four streams.
     "qwen4_exp_text": Facts("hc_count", 4, lambda config: bool(config.get("ple_layer_ids"))),
 }

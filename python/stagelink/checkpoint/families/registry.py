@@ -56,6 +56,7 @@ _READERS: Final[dict[str, Reader]] = {
 _COMPOSITES: Final = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
     "qwen4_exp": "qwen4_exp_text",
     "gemma3": "gemma3_text",
     "qwen3_5": "qwen3_5_text",
