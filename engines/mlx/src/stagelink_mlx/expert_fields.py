@@ -25,6 +25,11 @@ __all__ = [
 ]
 
 _SHARE: Final = "partial_rotary_factor"
+# Of latent attention and groups of experts, which a config without them may leave null.
+_NO_LATENT: Final = (
+    *("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    *("n_group", "topk_group"),
+)
 
 
 def settle_dots1(config: dict[str, Any], layers: int) -> None:
@@ -66,6 +71,13 @@ def settle_hunyuan(config: dict[str, Any], layers: int) -> None:
 def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
     """Refuse experts of another width than the block that all share, and a model without."""
     settle_hunyuan(config, layers)
+    for key in _NO_LATENT:
+        if config.get(key) is None:
+            config.pop(key, None)
+    even = config["hidden_size"] // config["num_attention_heads"]
+    width = config.pop("attention_head_dim", even)
+    if width != even:
+        raise refuse_field("attention_head_dim", str(even), width)
     inner, experts = config["intermediate_size"], config.get("num_experts")
     widths = config.get("moe_intermediate_size")
     if widths not in (None, inner, [inner] * layers):

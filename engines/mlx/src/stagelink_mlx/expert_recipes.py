@@ -89,6 +89,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 hidden_act="silu",
                 attention_bias=False,
                 mlp_bias=False,
+                moe_layer_freq=1,
                 scoring_func=("noaux_tc", "sigmoid"),
                 topk_method="noaux_tc",
             ),
@@ -131,12 +132,16 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             renames=((".mlp.e_score_", ".mlp.gate.e_score_"),),
             kind_words=_KINDS,
             slides_every=4,
-            made=_DENSE,
+            made=_DENSE | {"mtp_share_layers"},
         ),
         "minimax_m2": Recipe(
             "minimax",
             fixed_fields(
                 hidden_act="silu",
+                # Factors of residuals that the family's first models had.
+                layernorm_full_attention_beta=(1, 1.0),
+                layernorm_linear_attention_beta=(1, 1.0),
+                layernorm_mlp_beta=(1, 1.0),
                 qk_norm_type="per_layer",
                 scoring_func="sigmoid",
                 shared_intermediate_size=0,
@@ -148,7 +153,16 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             dense=(".block_sparse_moe.gate.",),
             layout="stacked",
             renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
-            made=frozenset(("mtp_transformer_layers", "num_mtp_modules", "use_mtp")),
+            # Of a drafter, and of a shared expert of no width.
+            made=frozenset(
+                (
+                    "mlp_intermediate_size",
+                    "mtp_transformer_layers",
+                    "num_mtp_modules",
+                    "shared_moe_mode",
+                    "use_mtp",
+                )
+            ),
             settle=settle_minimax,
         ),
         "afmoe": Recipe(
@@ -193,6 +207,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 moe_gate="topk",
                 moe_gate_act="softmax",
                 use_bias=False,
+                use_rmsnorm=True,
             ),
             meant={
                 "moe_capacity": [],
@@ -256,6 +271,8 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                     "org_vocab_size",
                     "pad_id",
                     "pool_type",
+                    "text_end_id",
+                    "text_start_id",
                 )
             ),
             settle=settle_hunyuan_moe,

@@ -82,6 +82,8 @@ LONE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             "step3p5",
             fixed_fields(
                 hidden_act="silu",
+                att_impl_type="GQA",
+                moe_every_n_layer=1,
                 moe_router_activation="sigmoid",
                 sink=False,
                 tie_word_embeddings=False,
@@ -115,7 +117,7 @@ LONE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 (".share_expert.", ".mlp.share_expert."),
             ),
             words={"num_attention_groups": "num_key_value_heads"},
-            made=frozenset(("need_fp32_gate",)),
+            made=frozenset(("max_seq_len", "need_fp32_gate")),
             drafter=(".mtp",),
             bare_norms=".moe.",
             settle=settle_step,

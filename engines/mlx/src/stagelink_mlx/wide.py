@@ -27,6 +27,7 @@ _KINDS: Final = {"full_attention": "full", "sliding_attention": "sliding"}
 # released files that no code of transformers reads.
 _WORDS: Final = frozenset(
     (
+        "_attn_implementation_autoset",
         "_name_or_path",
         "_num_labels",
         "_sliding_window_pattern",
