@@ -327,9 +327,7 @@ class Ring:
         """
 
     def send_plan(self, plan: Plan) -> int:
-        """Rank 0: admit the plan against the streams, send it to every follower, return its
-        round number.
-        """
+        """Rank 0: admit the plan against the streams, send it to all, return its round number."""
 
     def receive_plan(self) -> tuple[int, Plan] | None:
         """Follower: the next plan with streams and its round; ``None`` after rank 0's bye."""
@@ -342,10 +340,7 @@ class Ring:
         """
 
     def receive_rows(self, round: int, rows: _Bytes) -> int:
-        """Receive the round's rows from the previous rank into the writable buffer.
-
-        Returns the row count.
-        """
+        """Receive the round's rows from the previous rank into the buffer; return the row count."""
 
     def exchange(self, round: int, rows_out: _Bytes, rows_in: _Bytes) -> int:
         """``send_rows`` then ``receive_rows`` in one call: one hop of a decode step."""
@@ -384,6 +379,13 @@ class Ring:
         Bytes and frames sent and received, seconds waited, and ``wait``: how those were spent
         (docs/waiting.md).
         """
+
+    def tell_figures(self, figures: Sequence[int]) -> None:
+        """Follower, after rank 0's bye: rounds, rows, compute_us, wait_us, bytes sent, received."""
+
+    @property
+    def told_figures(self) -> dict[int, list[int]]:
+        """Rank 0, after ``close``: what followers told of their loops, by rank."""
 
     def fail(self, reason: str, text: str) -> None:
         """End the ring for every rank, this rank being the culprit.

@@ -85,6 +85,7 @@ class Ring:
         self.progress = native.progress
         self.figures = native.figures
         self.ready = native.ready
+        self.tell_figures = native.tell_figures
         # Who came to the listener during boot and was not let in, counted; empty for nobody.
         self.strangers = native.strangers
 
@@ -127,6 +128,11 @@ class Ring:
     def readies(self) -> list[dict[str, int]]:
         """Rank 0, once all are loaded: per follower rank, load_ms, bytes_held, bytes_read."""
         return self._native.readies
+
+    @property
+    def told_figures(self) -> dict[int, list[int]]:
+        """Rank 0, after `close`: what followers told of their loops, by rank."""
+        return self._native.told_figures
 
     def close(self) -> None:
         """End in order: rank 0 says bye to all, a follower answers."""

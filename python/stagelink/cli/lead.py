@@ -57,6 +57,7 @@ def do_task(
         else:
             result = _generate(running, task, prompt, interrupts)
             interrupted = interrupts.came
+        running.end()
         result["stages"] = [report.as_json() for report in running.reports()]
         result["placement"] = placement_of(running)
     if interrupted:
@@ -76,6 +77,7 @@ def do_verify(
     with run_lead(stage, link, watch, decode=_no_text) as running:
         load_ms = round((time.perf_counter() - began) * 1e3)
         script = run_scenario(running, wanted, logits, watch.verifying)
+        running.end()
         stages = [report.as_json() for report in running.reports()]
         placement = placement_of(running)
     told = stage.described

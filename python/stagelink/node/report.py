@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stagelink.node.times import StageTimes
 
@@ -70,6 +70,30 @@ class StageReport:
             wait_ms=round(times.wait_seconds * 1e3, 3),
             wire_bytes_sent=_total(figures, "bytes_sent"),
             wire_bytes_received=_total(figures, "bytes_received"),
+        )
+
+    def loop_figures(self) -> list[int]:
+        """Return what the message of docs/protocol.md 6.8 says, of a report that was measured."""
+        return [
+            self.rounds or 0,
+            self.rows or 0,
+            round((self.compute_ms or 0) * 1e3),
+            round((self.wait_ms or 0) * 1e3),
+            self.wire_bytes_sent or 0,
+            self.wire_bytes_received or 0,
+        ]
+
+    def with_loop(self, figures: Sequence[int]) -> StageReport:
+        """Return a copy with what another rank's `loop_figures` said."""
+        rounds, rows, compute_us, wait_us, sent, received = figures
+        return dataclasses.replace(
+            self,
+            rounds=rounds,
+            rows=rows,
+            compute_ms=compute_us / 1e3,
+            wait_ms=wait_us / 1e3,
+            wire_bytes_sent=sent,
+            wire_bytes_received=received,
         )
 
 

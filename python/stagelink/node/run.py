@@ -45,13 +45,22 @@ class RunningLead:
         return placement_id(self.stage.fingerprint, computes)
 
     def reports(self) -> list[StageReport]:
-        """Return what rank 0 knows of every stage; a follower's own loop is only known to it."""
+        """Return what rank 0 knows of every stage; of followers' own loops only after `end`."""
         own = self.stage.report().measured(self.lead.times, self.ring.figures())
         if isinstance(self.ring, AloneRing):
             return [own]
         readies = {one["rank"]: one for one in self.ring.readies}
-        members = self.ring.members
-        return [own, *(_told(one, readies.get(one["rank"], {})) for one in members if one["rank"])]
+        loops = self.ring.told_figures
+        told = [one for one in self.ring.members if one["rank"]]
+        return [
+            own,
+            *(_told(one, readies.get(one["rank"], {}), loops.get(one["rank"])) for one in told),
+        ]
+
+    def end(self) -> None:
+        """End the ring in order; only then do the followers say what their loops came to."""
+        if not isinstance(self.ring, AloneRing):
+            self.ring.close()
 
 
 @contextlib.contextmanager
@@ -112,7 +121,9 @@ def run_follower(stage: Stage, link: LinkConfig, watch: Watch) -> StageReport:
             is_last=stage.rank == stage.world - 1,
             busy_seconds=link.busy_seconds,
         )
-        return stage.report().measured(times, ring.figures())
+        report = stage.report().measured(times, ring.figures())
+        ring.tell_figures(report.loop_figures())
+        return report
 
 
 def _join(stage: Stage, link: LinkConfig, watch: Watch) -> Ring:
@@ -145,9 +156,9 @@ def _load(stage: Stage, ring: Ring, link: LinkConfig, watch: Watch) -> None:
     )
 
 
-def _told(member: dict[str, Any], ready: dict[str, int]) -> StageReport:
-    """What a follower told rank 0 at boot."""
-    return StageReport(
+def _told(member: dict[str, Any], ready: dict[str, int], loop: Sequence[int] | None) -> StageReport:
+    """What a follower told rank 0 at boot, and at the end of its loop."""
+    report = StageReport(
         rank=member["rank"],
         host=member["host"],
         pid=member.get("process") or None,
@@ -159,3 +170,4 @@ def _told(member: dict[str, Any], ready: dict[str, int]) -> StageReport:
         tensor_bytes_read=ready.get("bytes_read"),
         load_ms=ready.get("load_ms"),
     )
+    return report if loop is None else report.with_loop(loop)

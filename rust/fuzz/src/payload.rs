@@ -55,6 +55,7 @@ pub(crate) fn check(message: &Message, payload: &[u8]) {
         Message::Open(open) => out.extend(open.encode()),
         Message::Tokens(tokens) => out.extend(tokens.iter().flat_map(|id| id.to_le_bytes())),
         Message::Cancel(cancel) => out.extend(cancel.encode()),
+        Message::Figures(figures) => out.extend(figures.encode()),
         Message::Rows | Message::Credit | Message::Bye => return,
     }
     assert!(out == payload, "a message has one form: {message:?}");

@@ -9,6 +9,7 @@ use stagelink_proto::conversation::{Conversation, LinkEnd, LinkState};
 use stagelink_proto::describe::Description;
 use stagelink_proto::error::{ProtocolError, Refusal};
 use stagelink_proto::fate::Fate as FateMessage;
+use stagelink_proto::figures::Figures;
 use stagelink_proto::frame::{Header, Kind};
 use stagelink_proto::keepalive::Watch;
 use stagelink_proto::open::Open;
@@ -38,6 +39,7 @@ pub(crate) enum Message {
     Plan(u64, Plan),
     Progress,
     Cancel,
+    Figures(Figures),
     Fate(FateMessage),
     Bye,
 }
@@ -217,6 +219,7 @@ fn parse(
             plan.parse_into(payload, &reading.bounds)?;
             Message::Plan(header.sequence, plan)
         }
+        Kind::Figures => Message::Figures(Figures::parse(payload, rank)?),
         Kind::Cancel => Cancel::parse(payload).map(|_| Message::Cancel)?,
         Kind::Fate => Message::Fate(FateMessage::parse(payload, reading.world)?),
         Kind::Bye => Message::Bye,

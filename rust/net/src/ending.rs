@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use stagelink_proto::Refusal;
 use stagelink_proto::fate::Fate as FateMessage;
+use stagelink_proto::figures::Figures;
 use stagelink_proto::frame::Kind;
 use stagelink_proto::limits;
 use stagelink_proto::progress::Phase;
@@ -19,7 +20,7 @@ use crate::boundary::Trouble;
 use crate::control::Shared;
 use crate::deadline::Deadline;
 use crate::error::{Kind as ErrorKind, LinkError};
-use crate::ring::Ring;
+use crate::ring::{Ring, misuse};
 use crate::socket::{READ, poll};
 use crate::telling::{broken, from_message};
 
@@ -36,6 +37,33 @@ impl Ring {
     /// Errors: the ring's fate, once there is one; for who makes no other call for a while.
     pub fn check(&self) -> Result<(), LinkError> {
         self.shared.fate.check().map_err(|error| self.told(error))
+    }
+
+    /// Follower, after rank 0's bye and before `close`: say what this rank's loop came to.
+    ///
+    /// Errors: the ring's fate; `LocalProtocol` at another time, nothing having been sent.
+    pub fn tell_figures(&self, figures: &Figures) -> Result<(), LinkError> {
+        self.shared.fate.check().map_err(|error| self.told(error))?;
+        self.check_process()?;
+        if self.rank() == 0 || !self.shared.plans.is_ended() {
+            return Err(misuse(
+                "figures are told by a follower, once rank 0 has said bye",
+            ));
+        }
+        // A lead that is gone already after its bye needs no figures.
+        let _ = self
+            .shared
+            .star()
+            .send_all(Kind::Figures, None, &figures.encode());
+        Ok(())
+    }
+
+    /// Rank 0, after `close`: what followers' loops came to, of those that said so, by rank.
+    #[must_use]
+    pub fn told_figures(&self) -> Vec<Figures> {
+        let mut all = self.shared.star().figures.clone();
+        all.sort_by_key(|one| one.rank);
+        all
     }
 
     /// Orderly end: rank 0 says bye to all, a follower answers; nothing after a failure or twice.

@@ -10,6 +10,7 @@ use stagelink_proto::conversation::LinkState;
 use stagelink_proto::describe::Description;
 use stagelink_proto::error::ProtocolError;
 use stagelink_proto::fate::Fate as FateMessage;
+use stagelink_proto::figures::Figures;
 use stagelink_proto::frame::Kind;
 use stagelink_proto::limits;
 use stagelink_proto::open::Open;
@@ -33,6 +34,8 @@ pub(crate) struct Star {
     pub(crate) descriptions: Vec<Description>,
     pub(crate) roster: Option<Roster>,
     pub(crate) readies: Vec<Ready>,
+    /// What followers' loops came to, as they said before their byes.
+    pub(crate) figures: Vec<Figures>,
     pub(crate) open: Option<Open>,
     pub(crate) next_round: u64,
     /// This side has said bye.
@@ -75,6 +78,7 @@ impl Star {
             descriptions: vec![own],
             roster: None,
             readies: Vec::new(),
+            figures: Vec::new(),
             open: None,
             next_round: 1,
             is_closing: false,
@@ -318,6 +322,11 @@ impl Star {
             Message::Describe(description) => self.descriptions.push(*description),
             Message::Roster(roster) => self.roster = Some(roster),
             Message::Ready(ready) => self.readies.push(ready),
+            Message::Figures(figures) => {
+                // The last word counts, and a peer that says many takes no more memory.
+                self.figures.retain(|other| other.rank != figures.rank);
+                self.figures.push(figures);
+            }
             Message::Open(open) => self.set_timers(open),
             Message::Bye if shared.rank != 0 => shared.plans.end(),
             Message::Bye => {}

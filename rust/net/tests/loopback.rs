@@ -6,10 +6,12 @@ mod support;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stagelink_net::error::Kind;
 use stagelink_net::join::Settings;
 use stagelink_net::lent::{Lent, LentMut};
 use stagelink_net::ring::Ring;
 use stagelink_net::wait::{Strategy, Uninterrupted};
+use stagelink_proto::figures::Figures;
 use stagelink_proto::hello::Suite;
 use stagelink_proto::plan::{Op, Plan, Returns};
 
@@ -264,4 +266,26 @@ fn a_plan_that_cuts_back_is_refused_where_a_stage_cannot_keep() {
         let whole = plan(Op::Continue, 2, 2, 2, Returns::All);
         go_round(lead, &whole, &bytes(2, 0), &mut back);
     });
+}
+
+#[test]
+fn followers_say_what_their_loops_came_to_once_the_lead_has_said_bye() {
+    let rings = open_ring(3, |_| {});
+    let figures = |rank: u32| Figures::of(rank, [7, 9, 11, 13, u64::from(rank), 17]);
+    let early = rings[1].tell_figures(&figures(1)).unwrap_err();
+    assert_eq!((early.kind, early.reason), (Kind::LocalProtocol, "local"));
+    thread::scope(|scope| {
+        // Rank 2 says nothing: it may.
+        for ring in &rings[1..] {
+            scope.spawn(move || {
+                assert!(ring.receive_plan(&Uninterrupted).unwrap().is_none());
+                if ring.rank() == 1 {
+                    ring.tell_figures(&figures(1)).unwrap();
+                }
+                ring.close();
+            });
+        }
+        rings[0].close();
+    });
+    assert_eq!(rings[0].told_figures(), [figures(1)]);
 }

@@ -179,6 +179,7 @@ impl Conversation {
             (LinkEnd::LeadControl, Linked, Kind::Describe) => Some(Described),
             (LinkEnd::LeadControl, Described, Kind::Ready) => Some(Ready),
             (LinkEnd::LeadControl, Open, Kind::Bye) if self.said_bye => Some(Closing),
+            (LinkEnd::LeadControl, Open, Kind::Figures) if self.said_bye => Some(Open),
             (LinkEnd::LeadControl, state, Kind::Progress) => Some(state),
             (LinkEnd::FollowerControl, Linked, Kind::Roster) => Some(Placed),
             (LinkEnd::FollowerControl, Linked | Placed | Ready, Kind::Progress) => Some(self.state),
@@ -225,7 +226,7 @@ impl Conversation {
             | (LinkEnd::FollowerControl, Linked, Kind::Describe)
             | (LinkEnd::FollowerControl, Placed, Kind::Ready)
             | (LinkEnd::FollowerControl, Linked | Placed | Ready | Open, Kind::Progress)
-            | (LinkEnd::FollowerControl, Closing, Kind::Bye)
+            | (LinkEnd::FollowerControl, Closing, Kind::Figures | Kind::Bye)
             | (LinkEnd::RingAcceptor { .. } | LinkEnd::BulkAcceptor, Linked, Kind::Credit)
             | (
                 LinkEnd::RingConnector { tokens: false } | LinkEnd::BulkConnector,

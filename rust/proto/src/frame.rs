@@ -71,6 +71,7 @@ kinds! {
     25 Open "open" "The ring runs.";
     26 Tokens "tokens" "Token ids from the last rank.";
     27 Cancel "cancel" "Advice that a stream will be cancelled.";
+    28 Figures "figures" "What a follower's loop came to.";
 }
 
 /// How many payload bytes a kind has.
@@ -102,6 +103,7 @@ impl Kind {
             Self::Roster => PayloadSize::AtMost(limits::ROSTER_BYTES_MAX),
             Self::Tokens => PayloadSize::FourEach,
             Self::Cancel => PayloadSize::Exactly(8),
+            Self::Figures => PayloadSize::Exactly(56),
         }
     }
 

@@ -56,6 +56,7 @@ pub mod conversation;
 pub mod describe;
 pub mod error;
 pub mod fate;
+pub mod figures;
 pub mod fingerprint;
 pub mod frame;
 pub mod handshake;

@@ -9,6 +9,7 @@ use crate::{
     describe::{Description, OPS_ALL},
     error::ProtocolError,
     fate::Fate,
+    figures::Figures,
     frame::{Header, Kind},
     hello::{Identity, Role},
     limits::{IDENTITY_BYTES, REFUSED_PROVED_BYTES},
@@ -85,6 +86,8 @@ pub enum Message {
     Tokens(Vec<u32>),
     /// Advice about a stream.
     Cancel(Cancel),
+    /// What a follower's loop came to.
+    Figures(Figures),
 }
 
 impl Message {
@@ -137,6 +140,7 @@ impl Message {
                 Self::Tokens(tokens)
             }
             Kind::Cancel => Self::Cancel(Cancel::parse(payload)?),
+            Kind::Figures => Self::Figures(Figures::parse(payload, *rank)?),
         })
     }
 }

@@ -15,6 +15,7 @@ mod description;
 mod errors;
 mod figures;
 mod listener;
+mod members;
 mod plan;
 mod posted;
 mod probe;

@@ -3,6 +3,7 @@
 //!
 //! Of its own it keeps nothing but the memory of sends that nobody waits for.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,11 +12,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use stagelink_net::error::{Kind, LinkError};
 use stagelink_net::join::Settings;
-use stagelink_net::members::Member;
 use stagelink_net::ring::Ring as Inside;
 use stagelink_net::wait::{Interrupt, Strategy};
 use stagelink_proto::Refusal;
-use stagelink_proto::describe::KvDtype;
+use stagelink_proto::figures::Figures;
 use stagelink_proto::hello::Suite;
 use stagelink_proto::progress::Phase;
 use stagelink_proto::ready::Ready;
@@ -25,6 +25,7 @@ use crate::description::Description;
 use crate::errors;
 use crate::figures::peer_dict;
 use crate::listener::Listener;
+use crate::members::member_dict;
 use crate::plan::Plan;
 use crate::posted::{Orphan, Posted};
 
@@ -303,6 +304,19 @@ impl Ring {
         Ok(all)
     }
 
+    /// Follower, after rank 0's bye and before ``close``: say what this rank's loop came to.
+    fn tell_figures(&self, py: Python<'_>, figures: [u64; 6]) -> PyResult<()> {
+        let figures = Figures::of(self.inside.rank(), figures);
+        Signals::wait(py, |_| self.inside.tell_figures(&figures))
+    }
+
+    /// Rank 0, after ``close``: what the loops of those followers came to that said so.
+    #[getter]
+    fn told_figures(&self) -> BTreeMap<u32, [u64; 6]> {
+        let told = self.inside.told_figures();
+        told.iter().map(|one| (one.rank, one.values())).collect()
+    }
+
     /// End the ring for every rank, this rank being the culprit; ``reason`` is a refusal code.
     fn fail(&self, py: Python<'_>, reason: &str, text: &str) -> PyResult<()> {
         let refusal = Refusal::from_name(reason).ok_or_else(|| {
@@ -350,29 +364,6 @@ impl Ring {
     fn lock_orphans(&self) -> MutexGuard<'_, Vec<Orphan>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn member_dict<'py>(
-    py: Python<'py>,
-    member: &Member,
-    is_lead: bool,
-) -> PyResult<Bound<'py, PyDict>> {
-    let shown = PyDict::new(py);
-    shown.set_item("rank", member.rank)?;
-    shown.set_item("first", member.first)?;
-    shown.set_item("end", member.end)?;
-    shown.set_item("host", &member.host)?;
-    shown.set_item("address", member.address.map(|address| address.to_string()))?;
-    if is_lead {
-        shown.set_item("backend", &member.backend)?;
-        shown.set_item("device", &member.device)?;
-        shown.set_item("process", member.process)?;
-        shown.set_item("weight_bytes", member.weight_bytes)?;
-        shown.set_item("kv_dtype", member.kv_dtype.map(KvDtype::name))?;
-        shown.set_item("batch_invariant", member.batch_invariant)?;
-        shown.set_item("keep", member.keep)?;
-    }
-    Ok(shown)
 }
 
 fn strategy(name: &str) -> Result<Strategy, LinkError> {

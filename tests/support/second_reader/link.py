@@ -29,7 +29,11 @@ RECEIVE = {
     ("lead_control", "described"): {"progress": "described", "ready": "ready"},
     ("lead_control", "ready"): {"progress": "ready"},
     ("lead_control", "open"): {"progress": "open"},
-    ("lead_control", "said bye"): {"progress": "said bye", "bye": "closing"},
+    ("lead_control", "said bye"): {
+        "progress": "said bye",
+        "figures": "said bye",
+        "bye": "closing",
+    },
     ("follower_control", "linked"): {"roster": "placed", "progress": "linked"},
     ("follower_control", "placed"): {"progress": "placed"},
     ("follower_control", "ready"): {"progress": "ready", "open": "open"},
@@ -203,6 +207,8 @@ def parse_payload(header: Header, payload: bytes, setting: messages.Setting) -> 
             return parse_plan(payload, setting).value()
         case "progress":
             return messages.parse_progress(payload, setting)
+        case "figures":
+            return messages.parse_figures(payload, setting)
         case "fate":
             return messages.parse_fate(payload, setting)
         case "roster":

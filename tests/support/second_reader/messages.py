@@ -229,6 +229,17 @@ def parse_progress(payload: bytes, setting: Setting) -> dict[str, Any]:
     return found
 
 
+def parse_figures(payload: bytes, setting: Setting) -> dict[str, Any]:
+    """Section 6.8."""
+    fields = Fields(payload)
+    found = {"rank": fields.number(4)}
+    refuse_unless(found["rank"] == setting.rank, "rank_description")
+    fields.zeros(4)
+    for name in ("rounds", "rows", "compute_us", "wait_us", "bytes_sent", "bytes_received"):
+        found[name] = fields.number(8)
+    return found
+
+
 def parse_cancel(payload: bytes) -> dict[str, Any]:
     """Section 6.6."""
     fields = Fields(payload)

@@ -30,6 +30,7 @@ KINDS = {
     25: "open",
     26: "tokens",
     27: "cancel",
+    28: "figures",
 }
 NUMBERS = {name: number for number, name in KINDS.items()}
 HANDSHAKE = ("hello", "challenge", "proof", "welcome", "refused")
@@ -45,6 +46,7 @@ FIXED_BYTES = {
     "bye": 0,
     "open": 32,
     "cancel": 8,
+    "figures": 56,
 }
 MOST_BYTES = {"describe": 2048, "plan": 4 << 20, "fate": 528, "roster": 33_672}
 COUNTED = ("rows", "tokens", "credit")

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::hex;
 use crate::{
-    describe::Description, fate::Fate, frame::Header, message::Message, plan::Plan,
-    progress::Progress, ready::Ready, roster::Roster,
+    describe::Description, fate::Fate, figures::Figures, frame::Header, message::Message,
+    plan::Plan, progress::Progress, ready::Ready, roster::Roster,
 };
 
 /// The header's fields, and those of the payload where it was parsed.
@@ -36,6 +36,7 @@ pub fn fields_of(header: &Header, message: Option<&Message>) -> Map<String, Valu
         }),
         Some(Message::Tokens(ids)) => json!({"token_ids": ids}),
         Some(Message::Cancel(it)) => json!({"stream": it.stream}),
+        Some(Message::Figures(it)) => figures(it),
         Some(Message::Challenge(nonce)) => json!({"nonce": hex(nonce)}),
         Some(Message::Proof(mac)) => json!({"mac": hex(mac)}),
         _ => Value::Null,
@@ -90,6 +91,18 @@ fn ready(it: &Ready) -> Value {
         "load_ms": it.load_ms,
         "tensor_bytes_held": it.tensor_bytes_held,
         "tensor_bytes_read": it.tensor_bytes_read,
+    })
+}
+
+fn figures(it: &Figures) -> Value {
+    json!({
+        "rank": it.rank,
+        "rounds": it.rounds,
+        "rows": it.rows,
+        "compute_us": it.compute_us,
+        "wait_us": it.wait_us,
+        "bytes_sent": it.bytes_sent,
+        "bytes_received": it.bytes_received,
     })
 }
 

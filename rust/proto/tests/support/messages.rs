@@ -7,6 +7,7 @@ use stagelink_proto::{
     cancel::Cancel,
     describe::{Description, KvDtype, RowDtype, Sampler},
     fate::Fate,
+    figures::Figures,
     frame::{Header, Kind},
     hello::{Identity, Link, Role},
     message::{Message, Surroundings},
@@ -315,6 +316,7 @@ pub(crate) fn message() -> impl Strategy<Value = (Kind, u32, Message)> {
     let open = (1_u64.., 20_u32..=60_000, 2_u32..=100)
         .prop_map(|(first, interval, silent)| Open::new(first, interval, silent).unwrap());
     let tokens = vec(any::<u32>(), 0..20);
+    let figures = any::<[u64; 6]>().prop_map(|values| Figures::of(1, values));
     prop_oneof![
         identity(Role::Connector).prop_map(|it| (Kind::Hello, 0, Message::Hello(it))),
         digest().prop_map(|it| (Kind::Challenge, 0, Message::Challenge(it))),
@@ -339,6 +341,7 @@ pub(crate) fn message() -> impl Strategy<Value = (Kind, u32, Message)> {
             (Kind::Tokens, count, Message::Tokens(it))
         }),
         any::<u32>().prop_map(|stream| (Kind::Cancel, 0, Message::Cancel(Cancel { stream }))),
+        figures.prop_map(|it| (Kind::Figures, 0, Message::Figures(it))),
     ]
 }
 
@@ -366,6 +369,7 @@ pub(crate) fn payload_of(message: &Message) -> Vec<u8> {
         Message::Open(it) => out.extend(it.encode()),
         Message::Tokens(it) => out.extend(it.iter().flat_map(|id| id.to_le_bytes())),
         Message::Cancel(it) => out.extend(it.encode()),
+        Message::Figures(it) => out.extend(it.encode()),
     }
     out
 }
