@@ -10,9 +10,8 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stagelink.engine import give_back
+from stagelink_llamacpp.native_batch import NativeBatch
 from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.scaling import Scaling
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
 
     from stagelink_llamacpp.devices import Device
@@ -150,7 +150,7 @@ class Context:
         self._can_repeat = not (
             api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model)
         )
-        self._batch = _Batch(library, shape.rows, nodes.positions_per_row)
+        self._batch = NativeBatch(library, shape.rows, nodes.positions_per_row)
 
     def rows(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
         """Run rows through all layers and write those of the last one.
@@ -363,44 +363,3 @@ def parts_of(rows: int, size: int) -> Iterator[tuple[int, int]]:
         yield begin, begin + size
         begin += size
     yield begin, rows
-
-
-class _Batch:
-    """The arrays of a ``llama_batch``, made once; every row is an output."""
-
-    def __init__(self, library: Library, rows: int, positions: int) -> None:
-        api = library.api
-        self._per_row = positions
-        self._positions = np.zeros(rows * positions, np.int32)
-        self._sequences = np.zeros(rows, np.int32)
-        self._ones = np.ones(rows, np.int32)
-        # Without the flag the last layer drops the rows that nobody asked for.
-        self._outputs = np.ones(rows, np.int8)
-        pointers = self._sequences.ctypes.data + 4 * np.arange(rows, dtype=np.uint64)
-        self._pointers = pointers.astype(np.uint64)
-        self._batch = api.llama_batch()
-        kinds = dict(api.llama_batch._fields_)
-        for name, array in (
-            ("pos", self._positions),
-            ("n_seq_id", self._ones),
-            ("seq_id", self._pointers),
-            ("logits", self._outputs),
-        ):
-            setattr(self._batch, name, ctypes.cast(array.ctypes.data, kinds[name]))
-        self._float_pointer = kinds["embd"]
-
-    def fill(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> Any:
-        count, begin = len(rows), 0
-        for sequence, first, own in firsts:
-            end = begin + own
-            self._sequences[begin:end] = sequence
-            self._positions[begin:end] = np.arange(first, first + own)
-            begin = end
-        if self._per_row > 1:
-            # Text has one position on three axes; the fourth is not used.
-            self._positions[count : 2 * count] = self._positions[:count]
-            self._positions[2 * count : 3 * count] = self._positions[:count]
-            self._positions[3 * count : 4 * count] = 0
-        self._batch.n_tokens = count
-        self._batch.embd = ctypes.cast(rows.ctypes.data, self._float_pointer)
-        return self._batch
