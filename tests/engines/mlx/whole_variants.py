@@ -186,6 +186,13 @@ def _quantized() -> dict[str, WholeVariant]:
         base = WholeVariant(name, {"rope_theta": 20000.0, **fields}, is_stacked=True)
         found[f"{name}-mlx_folder"] = base
         found[f"{name}-4_bits"] = dataclasses.replace(base, bits=4)
+    # The first files, and those that mlx_lm made of them, say minimax.
+    first = {**_OF_MLX["minimax_m2"], "attn_type_list": [1] * 6}
+    found["minimax-4_bits"] = WholeVariant("minimax", first, is_stacked=True, bits=4)
+    unsaid = dict(_OF_MLX["minimax_m2"])
+    found["minimax-unsaid"] = WholeVariant(
+        "minimax", unsaid, refused="config_field", field="attn_type_list"
+    )
     found["bailing_moe-4_bits"] = dataclasses.replace(_BAILING, bits=4)
     found["Klear-4_bits"] = dataclasses.replace(_KLEAR, bits=4)
     found["step3p5-4_bits"] = _with(_STEP, {"share_expert_dim": 64})

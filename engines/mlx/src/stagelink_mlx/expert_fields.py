@@ -12,6 +12,7 @@ from stagelink_mlx.wide import refuse_field
 __all__ = [
     "settle_afmoe",
     "settle_dots1",
+    "settle_first_minimax",
     "settle_hunyuan",
     "settle_hunyuan_moe",
     "settle_laguna",
@@ -39,6 +40,13 @@ def settle_dots1(config: dict[str, Any], layers: int) -> None:
     if config.get("layer_types") is None and slides:
         kinds = ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
         config["layer_types"] = kinds
+
+
+def settle_first_minimax(config: dict[str, Any], layers: int) -> None:
+    """Take a config that says minimax and means minimax_m2; the family of the name is another."""
+    if "attn_type_list" not in config:
+        raise refuse_field("attn_type_list", f"1 for each of {layers} layers", None)
+    settle_minimax(config, layers)
 
 
 def settle_minimax(config: dict[str, Any], layers: int) -> None:

@@ -6,12 +6,14 @@ in transformers 5.
 
 from __future__ import annotations
 
+import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.expert_fields import (
     settle_afmoe,
     settle_dots1,
+    settle_first_minimax,
     settle_hunyuan_moe,
     settle_laguna,
     settle_llama4,
@@ -44,6 +46,38 @@ _PARTS: Final = ("gate_proj", "up_proj", "down_proj")
 _STACKS: Final = tuple((f".experts.{one}.", f".switch_mlp.{one}.") for one in _PARTS)
 
 
+# Its first files say minimax, which is another family's name.
+_MINIMAX_M2: Final = Recipe(
+    "minimax",
+    fixed_fields(
+        hidden_act="silu",
+        # Factors of residuals that the family's first models had.
+        layernorm_full_attention_beta=(1, 1.0),
+        layernorm_linear_attention_beta=(1, 1.0),
+        layernorm_mlp_beta=(1, 1.0),
+        qk_norm_type="per_layer",
+        scoring_func="sigmoid",
+        shared_intermediate_size=0,
+        use_qk_norm=True,
+        use_routing_bias=True,
+    ),
+    model_type="minimax",
+    meant={"scoring_func": "sigmoid", "shared_intermediate_size": 0, "use_qk_norm": True},
+    dense=(".block_sparse_moe.gate.",),
+    layout="stacked",
+    renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
+    # Of a drafter, and of a shared expert of no width.
+    made=frozenset(
+        (
+            "mlp_intermediate_size",
+            "mtp_transformer_layers",
+            "num_mtp_modules",
+            "shared_moe_mode",
+            "use_mtp",
+        )
+    ),
+    settle=settle_minimax,
+)
 # One whose text a folder with pictures has, too, or a flat folder that mlx_lm makes.
 _MUSE_GLIMMER: Final = Recipe(
     "muse_glimmer",
@@ -134,37 +168,8 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             slides_every=4,
             made=_DENSE | {"mtp_share_layers"},
         ),
-        "minimax_m2": Recipe(
-            "minimax",
-            fixed_fields(
-                hidden_act="silu",
-                # Factors of residuals that the family's first models had.
-                layernorm_full_attention_beta=(1, 1.0),
-                layernorm_linear_attention_beta=(1, 1.0),
-                layernorm_mlp_beta=(1, 1.0),
-                qk_norm_type="per_layer",
-                scoring_func="sigmoid",
-                shared_intermediate_size=0,
-                use_qk_norm=True,
-                use_routing_bias=True,
-            ),
-            model_type="minimax",
-            meant={"scoring_func": "sigmoid", "shared_intermediate_size": 0, "use_qk_norm": True},
-            dense=(".block_sparse_moe.gate.",),
-            layout="stacked",
-            renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
-            # Of a drafter, and of a shared expert of no width.
-            made=frozenset(
-                (
-                    "mlp_intermediate_size",
-                    "mtp_transformer_layers",
-                    "num_mtp_modules",
-                    "shared_moe_mode",
-                    "use_mtp",
-                )
-            ),
-            settle=settle_minimax,
-        ),
+        "minimax": dataclasses.replace(_MINIMAX_M2, settle=settle_first_minimax),
+        "minimax_m2": _MINIMAX_M2,
         "afmoe": Recipe(
             "afmoe",
             fixed_fields(

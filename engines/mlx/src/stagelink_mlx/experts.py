@@ -321,6 +321,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
             "sliding_window": None,
         },
         "mimo_v2_flash": _mimo_v2_flash,
+        "minimax": _minimax_m2,
         "minimax_m2": _minimax_m2,
         "step3p5": lambda family: {
             "layer_types": _kinds(family),
@@ -346,6 +347,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "laguna": _correct_laguna,
         "llama4_text": _correct_llama4,
         "mimo_v2_flash": _correct_gate,
+        "minimax": _correct_minimax_m2,
         "minimax_m2": _correct_minimax_m2,
         "mistral4": _correct_mistral4,
         "qwen2_moe": _correct_qwen2_moe,
