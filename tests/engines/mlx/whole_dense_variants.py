@@ -105,6 +105,27 @@ _ALONE: Final = {
         },
     ),
     "talkie": WholeVariant("talkie", {**_THETA, "head_dim": 16, "num_key_value_heads": None}),
+    "phi3small": WholeVariant(
+        "phi3small",
+        {
+            "blocksparse_block_size": 32,
+            "blocksparse_num_local_blocks": 2,
+            "blocksparse_vert_stride": 3,
+            "dense_attention_every_n_layers": 2,
+            "ff_intermediate_size": 96,
+            "gegelu_limit": 1.5,
+            "hidden_act": "gegelu",
+            "intermediate_size": None,
+            "layer_norm_epsilon": 1e-5,
+            "mup_attn_multiplier": 1.3,
+            "num_hidden_layers": 4,
+            "rms_norm_eps": None,
+            "rope_embedding_base": 20000,
+            "vocab_size": 100352,
+        },
+        # Of a prompt mlx_lm's layers see later rows, and blocks that lie elsewhere.
+        is_stepped=True,
+    ),
     "telechat3": WholeVariant("telechat3", _THETA),
     "nanbeige": WholeVariant("nanbeige", _THETA),
     "nemotron-nas": WholeVariant(
@@ -149,8 +170,11 @@ _LISTS: Final = (
 _EPSILONS: Final = {
     **dict.fromkeys(_ALONE, "rms_norm_eps"),
     "lille-130m": "layer_norm_eps",
+    "phi3small": "layer_norm_epsilon",
     "qwen": "layer_norm_epsilon",
 }
+# Its ids that are no tokens are those of a whole vocabulary, which takes seconds.
+_WHOLE_VOCABULARY: Final = ("phi3small",)
 _NO_ACTIVATION: Final = ("lille-130m", "openelm", "plamo", "plamo3", "qwen")
 
 
@@ -172,7 +196,8 @@ def _shared() -> dict[str, WholeVariant]:
     for name, base in _ALONE.items():
         lists = {key: base.fields[key][2:4] for key in _LISTS if key in base.fields}
         few = {_LAYERS.get(name, "num_hidden_layers"): 2, **lists, "vocab_size": 259}
-        found[f"{name}-two_layers"] = _with(name, few)
+        if name not in _WHOLE_VOCABULARY:
+            found[f"{name}-two_layers"] = _with(name, few)
         found[f"{name}-as_it_is"] = base
         found[f"{name}-unknown"] = _refused(name, {"rows_twisted": 3})
         if name in _EPSILONS:
@@ -235,6 +260,11 @@ def _own() -> dict[str, WholeVariant]:
     found["talkie-wide_head"] = _with("talkie", {"head_dim": 24})
     tied = {"tie_word_embeddings": True}
     found["talkie-tied"] = _refused("talkie", tied)
+    found["phi3small-wider_blocks"] = _with(
+        "phi3small", {"blocksparse_block_size": 64, "blocksparse_num_local_blocks": 1}
+    )
+    found["phi3small-third_full"] = _refused("phi3small", {"dense_attention_every_n_layers": 3})
+    found["phi3small-few_tokens"] = _refused("phi3small", {"vocab_size": 100351})
     found["plamo3-window"] = _with("plamo3", {"sliding_window": 9})
     found["plamo3-usual_kinds"] = _with("plamo3", {"sliding_window_pattern": None})
     found["plamo3-untied"] = _with("plamo3", {"tie_word_embeddings": False})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
+from stagelink_mlx.block_sparse import BlockSparseAttention
 from stagelink_mlx.library import models_module
 from stagelink_mlx.rope import make_rope
 
@@ -47,6 +48,8 @@ def corrected(layer: Any, family: Family) -> Any:
         layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
     elif family.model_type == "nanochat":
         return _BareBlock(layer, config["rms_norm_eps"])
+    elif family.model_type == "phi3small" and layer.self_attn.block_sparse:
+        layer.self_attn = BlockSparseAttention(layer.self_attn)
     elif family.model_type == "talkie":
         width = config["head_dim"]
         turn = make_rope(config["rope_parameters"], width, traditional=False, is_turned_back=True)

@@ -24,6 +24,7 @@ __all__ = [
     "numbers_that_slide",
     "one_key_head",
     "rotary_values",
+    "silent_tokens",
     "still",
 ]
 
@@ -39,6 +40,8 @@ _NAS_ATTENTION = frozenset(
         "window_length",
     )
 )
+# Ids that are no tokens.
+PHI_SMALL_SILENT = (100256, 100258, 100259, 100260, 100264, 100265, *range(100267, 100352))
 _NAS_BLOCK = frozenset(("ffn_mult", "no_op", "replace_with_linear", "sparsify"))
 
 
@@ -149,6 +152,19 @@ def bounds(config: dict[str, Any], layers: int) -> None:
     said = config.get("clip_qkv")
     if said is not None and (type(said) not in (int, float) or said <= 0):
         raise refuse_field("clip_qkv", "a number above 0", said)
+
+
+def silent_tokens(config: dict[str, Any], layers: int) -> None:
+    """Phi-3-small: some ids of the vocabulary are no tokens; its factors are numbers."""
+    del layers
+    said, vocab = config.pop("dummy_token_indices", None), config.get("vocab_size")
+    if said is not None and said != list(PHI_SMALL_SILENT):
+        raise refuse_field("dummy_token_indices", "those of the released model", said)
+    if type(vocab) is not int or vocab <= PHI_SMALL_SILENT[-1]:
+        raise refuse_field("vocab_size", f"more than {PHI_SMALL_SILENT[-1]}", vocab)
+    for key in ("mup_attn_multiplier", "mup_embedding_multiplier", "mup_width_multiplier"):
+        if type(config.get(key)) not in (int, float) or config[key] <= 0:
+            raise refuse_field(key, "a number above 0", config.get(key))
 
 
 def still(config: dict[str, Any], layers: int) -> None:

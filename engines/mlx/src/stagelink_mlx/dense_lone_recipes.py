@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LONE_DENSE_RECIPES"]
 
 _NO_BIAS: Final = {"attention_bias": False, "mlp_bias": False}
+_TIED: Final = {"tie_word_embeddings": True}
 _UNTIED: Final = {"tie_word_embeddings": False}
 _TABLES: Final = (".rotary_emb.inv_freq",)
 _KIND_WORDS: Final = {"full": "full_attention", "sliding": "sliding_attention"}
@@ -156,6 +157,43 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
         carries_embedded=True,
         drafter=("rotary",),
         unread=("cos", "sin"),
+    ),
+    "phi3small": Recipe(
+        "phi3small",
+        fixed_fields(
+            hidden_act="gegelu",
+            blocksparse_block_size=(32, 64),
+            blocksparse_homo_head_pattern=False,
+            # mlx_lm counts the layers that see all positions otherwise than the model's own code.
+            dense_attention_every_n_layers=2,
+            ff_dim_multiplier=None,
+            rope_position_scale=(1, 1.0),
+            **_TIED,
+        ),
+        meant={
+            "blocksparse_block_size": 64,
+            "blocksparse_num_local_blocks": 16,
+            "blocksparse_vert_stride": 8,
+            "mup_attn_multiplier": 1.0,
+            "mup_embedding_multiplier": 10.0,
+            "mup_use_scaling": True,
+            "mup_width_multiplier": 8.0,
+            "rope_position_scale": 1.0,
+            "rope_theta": 1000000.0,
+        },
+        norm="final_layernorm",
+        words={"rope_embedding_base": "rope_theta"},
+        embedding_scale="mup_embedding_multiplier",
+        logits_divisor="mup_width_multiplier",
+        settle=fields.silent_tokens,
+        silent=fields.PHI_SMALL_SILENT,
+        made=frozenset(
+            (
+                *("attention_dropout_prob", "blocksparse_triton_kernel_block_size"),
+                *("embedding_dropout_prob", "ffn_dropout_prob", "gegelu_pad_to_256"),
+                "reorder_and_upcast_attn",
+            )
+        ),
     ),
     "telechat3": Recipe("telechat3", fixed_fields(hidden_act="silu"), meant=_NO_BIAS),
     "nanbeige": Recipe(

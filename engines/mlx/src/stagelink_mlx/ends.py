@@ -64,6 +64,7 @@ class Ends(nn.Module):
             inner, _, name = self._head.rpartition(".")
             (self[inner] if inner else self)[name] = head
         self._dtype = dtype
+        self._silent = mx.array(recipe.silent) if recipe.silent else None
         self._scale = _embedding_scale(family, recipe, dtype)
         self._divisor, self._factor, self._cap = (
             family.config[field] if field else None
@@ -99,7 +100,10 @@ class Ends(nn.Module):
             logits = logits * self._factor
         if self._cap is not None:
             logits = mx.tanh(logits / self._cap) * self._cap
-        return logits.astype(mx.float32)
+        logits = logits.astype(mx.float32)
+        if self._silent is not None:
+            logits[..., self._silent] = mx.finfo(mx.float32).min
+        return logits
 
 
 def _embedding_scale(family: Family, recipe: Recipe, dtype: mx.Dtype) -> mx.array | None:

@@ -65,6 +65,7 @@ class Recipe:
         final: What makes the final norm of a config, where mlx_lm's model has none as a module.
         is_embedding_normed: Whether embedded rows are normed, as the last ones are.
         mixes_keys: Whether the row before is mixed into keys and values.
+        silent: Tokens that are never drawn: their logits are the lowest of floats.
         carries_embedded: Whether every layer reads the embedded rows, which travel behind the rows.
         embedding_epsilon: The field with the epsilon of a norm of embedded rows without weights.
         is_turned_back: Whether RoPE turns against the usual direction.
@@ -114,6 +115,7 @@ class Recipe:
     is_turned_back: bool = False
     mixes_keys: bool = False
     carries_embedded: bool = False
+    silent: tuple[int, ...] = ()
     drafter: tuple[str, ...] = ()
     bare_norms: str = ""
 

@@ -26,7 +26,6 @@ UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
         "minimax": "mlx_lm means minimax_m2 by this name, and has none of its linear layers",
         "muse_spark_text": "mlx_lm computes its layers in bfloat16 alone, whatever the rows are",
         "phi-msft": "mlx_lm reads no size of its config, and takes the first model's for all",
-        "phi3small": "the places that mlx_lm's layers see depend on how a prompt is cut",
         "plamo2": "mlx_lm, which alone defines it, leaves its attention's window out",
         "rwkv7": "every layer reads the values of the first, and a ring carries one row a position",
     }
