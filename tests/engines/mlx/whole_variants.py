@@ -186,6 +186,8 @@ def _quantized() -> dict[str, WholeVariant]:
         base = WholeVariant(name, {"rope_theta": 20000.0, **fields}, is_stacked=True)
         found[f"{name}-mlx_folder"] = base
         found[f"{name}-4_bits"] = dataclasses.replace(base, bits=4)
+    latent = {**_LATENT, "rope_theta": 20000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}
+    found["youtu_llm-4_bits"] = WholeVariant("youtu_llm", latent, bits=4)
     # The first files, and those that mlx_lm made of them, say minimax.
     first = {**_OF_MLX["minimax_m2"], "attn_type_list": [1] * 6}
     found["minimax-4_bits"] = WholeVariant("minimax", first, is_stacked=True, bits=4)

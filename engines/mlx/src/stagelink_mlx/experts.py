@@ -353,6 +353,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "qwen2_moe": _correct_qwen2_moe,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,
+        "youtu_llm": _correct_youtu,
     }
 )
 

@@ -59,6 +59,20 @@ def _sparse(module: str, *, neighbours: bool) -> Recipe:
     )
 
 
+# The first files have the longer name.
+_YOUTU: Final = Recipe(
+    "youtu_llm",
+    fixed_fields(hidden_act="silu", mlp_bias=False),
+    meant={
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_interleave": True,
+        "tie_word_embeddings": True,
+    },
+    traditional=True,
+    made=_LATENT | {"embedding_initializer_range"},
+)
+
 LATENT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
         "glm4_moe_lite": Recipe(
@@ -80,18 +94,8 @@ LATENT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="latent",
             made=_DENSE | _LATENT,
         ),
-        "youtu": Recipe(
-            "youtu_llm",
-            fixed_fields(hidden_act="silu", mlp_bias=False),
-            meant={
-                "attention_bias": False,
-                "mlp_bias": False,
-                "rope_interleave": True,
-                "tie_word_embeddings": True,
-            },
-            traditional=True,
-            made=_LATENT | {"embedding_initializer_range"},
-        ),
+        "youtu": _YOUTU,
+        "youtu_llm": _YOUTU,
         "deepseek_v32": _sparse("deepseek_v32", neighbours=False),
         "glm_moe_dsa": _sparse("glm_moe_dsa", neighbours=True),
         "mistral4": Recipe(
