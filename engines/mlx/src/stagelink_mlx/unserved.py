@@ -23,7 +23,6 @@ UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
         "longcat_flash": "each layer attends twice, and this engine keeps one state a layer",
         "longcat_flash_ngram": "each layer attends twice, and this engine keeps one state a layer",
-        "minimax": "mlx_lm means minimax_m2 by this name, and has none of its linear layers",
         "muse_spark_text": "mlx_lm computes its layers in bfloat16 alone, whatever the rows are",
         "phi-msft": "mlx_lm reads no size of its config, and takes the first model's for all",
         "plamo2": "mlx_lm, which alone defines it, leaves its attention's window out",
