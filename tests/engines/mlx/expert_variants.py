@@ -104,7 +104,7 @@ def _own() -> dict[str, Variant]:
         found[f"{name}-attention_bias"] = Variant(
             name, biased, {}, "config_field", "attention_bias"
         )
-    for name in ("glm4_moe", "solar_open", "minimax_m2"):
+    for name in ("glm4_moe", "minimax_m2"):
         for share in (0.25, 1.0):
             rope = {**PLAIN, "partial_rotary_factor": share}
             changed = {"rope_parameters": rope, "head_dim": 32}
@@ -129,7 +129,7 @@ def _own() -> dict[str, Variant]:
         order = ["dense"] * 3 + ["sparse"] * 5
         found[f"{name}-dense_3"] = Variant(name, {"mlp_layer_types": order})
     for name in _LATENT_NAMES:
-        if name in ("glm4_moe_lite", "youtu"):
+        if name in ("glm4_moe_lite", "mistral4", "youtu"):
             found[f"{name}-whole_queries"] = Variant(name, {"q_lora_rank": None})
         if name not in ("deepseek_v32", "glm_moe_dsa"):
             found[f"{name}-halves_turn"] = Variant(name, {"rope_interleave": False})
@@ -141,10 +141,11 @@ def _own() -> dict[str, Variant]:
 
 def _rest() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
-    found["glm4_moe-use_qk_norm"] = Variant("glm4_moe", {"use_qk_norm": True})
-    found["exaone_moe-no_window"] = Variant(
-        "exaone_moe", {"sliding_window": None, "layer_types": ["full_attention"] * 8}
+    part = {"rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}}
+    found["solar_open-share"] = Variant(
+        "solar_open", {}, part, "config_field", "partial_rotary_factor"
     )
+    found["glm4_moe-use_qk_norm"] = Variant("glm4_moe", {"use_qk_norm": True})
     slides = {"layer_types": None, "max_window_layers": 3, "sliding_window": WINDOW}
     found["dots1-slides_behind"] = Variant("dots1", slides, {"layer_types": None})
     old = {"rope_parameters": None, "rope_theta": 30000.0, "rotary_dim": 12}

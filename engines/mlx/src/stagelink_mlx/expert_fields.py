@@ -21,6 +21,7 @@ __all__ = [
     "settle_minimax",
     "settle_muse",
     "settle_phimoe",
+    "settle_solar",
     "settle_sparse",
     "settle_step",
 ]
@@ -195,6 +196,15 @@ def settle_phimoe(config: dict[str, Any], layers: int) -> None:
         if type(said.get("short_mscale")) not in (int, float):
             raise refuse_field("short_mscale", "a number", said.get("short_mscale"))
         config[key] = {**rest, "attention_factor": float(said["short_mscale"])}
+
+
+def settle_solar(config: dict[str, Any], layers: int) -> None:
+    """Refuse heads of which a part turns: transformers' layers turn whole ones."""
+    del layers
+    inside = config.get("rope_parameters") or {}
+    for share in (config.get(_SHARE), inside.get(_SHARE)):
+        if share not in (None, 1):
+            raise refuse_field(_SHARE, "1", share)
 
 
 def settle_sparse(config: dict[str, Any], layers: int) -> None:

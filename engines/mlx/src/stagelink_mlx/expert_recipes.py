@@ -21,6 +21,7 @@ from stagelink_mlx.expert_fields import (
     settle_minimax,
     settle_muse,
     settle_phimoe,
+    settle_solar,
 )
 from stagelink_mlx.latent_recipes import LATENT_RECIPES
 from stagelink_mlx.lone_recipes import LONE_RECIPES
@@ -151,6 +152,7 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 **_CHOICE,
             },
             layout="stacked",
+            settle=settle_solar,
         ),
         "exaone_moe": Recipe(
             "exaone_moe",

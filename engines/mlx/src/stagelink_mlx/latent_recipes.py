@@ -66,6 +66,7 @@ _YOUTU: Final = Recipe(
     meant={
         "attention_bias": False,
         "mlp_bias": False,
+        "q_lora_rank": 1536,
         "rope_interleave": True,
         "tie_word_embeddings": True,
     },
@@ -84,6 +85,7 @@ LATENT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "first_k_dense_replace": 1,
                 "moe_layer_freq": 1,
                 "num_nextn_predict_layers": 1,
+                "q_lora_rank": 768,
                 "rope_interleave": True,
                 **_ONE_GROUP,
                 **_CHOICE,
@@ -105,6 +107,7 @@ LATENT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "attention_bias": False,
                 "first_k_dense_replace": 0,
                 "norm_topk_prob": True,
+                "q_lora_rank": 1024,
                 "rope_interleave": True,
                 **_ONE_GROUP,
             },
