@@ -11,7 +11,18 @@ from typing import Any, Final
 from tests.engines.mlx.hybrid_families import FULL, HYBRID, LINEAR, SLIDING
 from tests.engines.torch.variants import Variant
 
-_OTHER_IDS: Final = ("kimi_linear", "granitemoehybrid-rope")
+# What the ids of 4 are not right for, as each was traced layer by layer beside the same model in
+# float64. kimi_linear: in layer 1, row 168, the second and third expert are 1.8e-7 apart in
+# float64, three units in the last place of their scores of 0.9. The engine chooses as float64 does,
+# and transformers in float32 the other one. granitemoehybrid-rope: no expert differs anywhere; the
+# two best tokens of row 229 are 4e-8 apart in float64, a third of a unit in the last place.
+_OTHER_IDS: Final = (
+    *(f"kimi_linear-{one}" for one in ("as_it_is", "groups", "released")),
+    # With those of 5 nothing is close, but the two are 1.05e-4 apart: transformers is 9.1e-5 off
+    # float64, this engine 2.0e-5. Its decays take log(1 + exp(x)); with a softplus 2.5e-5 are left.
+    "kimi_linear-moe_renormalize",
+    "granitemoehybrid-rope",
+)
 # Biases that are there unless a config says otherwise.
 _BIASED: Final = ("mamba_conv_bias", "use_conv_bias")
 # What two layers are of.
@@ -251,9 +262,8 @@ def _others() -> dict[str, Variant]:
 _MADE: Final = (
     _shared() | _lfm2() | _states() | _granite_and_jamba() | _nemotron() | _kimi() | _others()
 )
-# With the ids of 4 two experts, or two tokens, are within rounding of each other in a row.
 _ALL: Final = {
-    name: dataclasses.replace(one, seed=6) if name.startswith(_OTHER_IDS) else one
+    name: dataclasses.replace(one, seed=6) if name in _OTHER_IDS else one
     for name, one in _MADE.items()
 }
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}

@@ -28,6 +28,8 @@ _BASE: Final = WholeVariant(
         "use_qk_norm": True,
     },
     names=((".mlp.gate.gate_proj.", ".mlp.gate."),),
+    # Each of the two was up to 2.7e-5 off from the same model in float64, with the ids of 4 to 8.
+    tolerance=5e-5,
 )
 
 
@@ -44,7 +46,7 @@ LIGHTNING: Final = {
     "biases": _with({"use_bias": True, "use_qkv_bias": True}),
     "softmax": _with({"score_function": "softmax"}),
     "tied": _with({"tie_word_embeddings": True}),
-    "quantized": dataclasses.replace(_BASE, bits=8, seed=6),
+    "quantized": dataclasses.replace(_BASE, bits=8),
 }
 REFUSED_LIGHTNING: Final = {
     "shared_keys": _with({"num_key_value_heads": 2}, "config_field", "num_key_value_heads"),

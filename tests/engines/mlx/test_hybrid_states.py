@@ -5,7 +5,7 @@ Rows are held against transformers' in test_hybrid.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,17 +16,23 @@ pytest.importorskip("transformers", reason="what makes the checkpoints")
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.hybrid_families import HYBRID
 from tests.engines.mlx.lightning_variants import LIGHTNING
-from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
+from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 
 from stagelink.engine import EngineError
 from stagelink_conformance.families import FAMILIES, make_family
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_conformance.whole import whole_logits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # Keys and values with few or no recurrent layers are in test_streams.py.
 _NAMES = [name for name in HYBRID if not name.startswith("gemma4")]
+_BOUNDED: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {"time_step_limit": [0.1, 0.5]},
+    "mamba2": {"time_step_limit": [0.002, 0.5]},
+    "nemotron_h": {"time_step_min": 0.2},
+}
 
 
 @pytest.fixture(params=_NAMES)
@@ -77,6 +83,21 @@ def test_a_cut_beyond_the_reach_is_refused_on_every_stage(folder: Path) -> None:
         assert caught.value.reason == "history_gone"
     tail = in_chunks(token_ids(3, 4), [4], at=210)
     assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+@pytest.mark.parametrize("name", _BOUNDED)
+def test_a_row_alone_has_the_bounds_of_time_steps_that_a_prompt_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # transformers leaves them out where a row comes alone, and then has other rows than its prompt.
+    monkeypatch.setitem(FAMILIES, name, HYBRID[name])
+    folder, ids = make_family(tmp_path, name, **_BOUNDED[name]), token_ids(1, 40)
+    expected = whole_logits(folder, ids)
+    alone = make_pipeline(folder).play(in_chunks(ids, [20, *[1] * 20]))
+    assert abs(logits_of(alone) - expected).max() <= 2e-5
+    # A bound that none of these steps meets would be held by anything.
+    unbound = whole_logits(make_family(tmp_path / "unbound", name), ids)
+    assert abs(unbound - expected).max() > 1e-2
 
 
 def test_rows_that_run_again_turn_by_their_own_positions(tmp_path: Path) -> None:
