@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from stagelink_mlx import MlxEngine
 from stagelink_mlx.cache import KeysValues
-from stagelink_mlx.sums import _blocks_of
+from stagelink_mlx.parts.sums import _blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,10 +18,10 @@ from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, ConfigError, EngineSettings, read_family
 from stagelink_mlx import MlxEngine
-from stagelink_mlx.recipes import RECIPES
-from stagelink_mlx.rope import make_rope
-from stagelink_mlx.unserved import UNSERVED
-from stagelink_mlx.wide_recipes import WIDE_RECIPES
+from stagelink_mlx.families.recipes import RECIPES
+from stagelink_mlx.families.unserved import UNSERVED
+from stagelink_mlx.families.wide import WIDE_RECIPES
+from stagelink_mlx.parts.rope import make_rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable

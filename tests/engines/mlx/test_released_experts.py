@@ -15,8 +15,8 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 from tests.engines.mlx.released_experts import RELEASED
 
 from stagelink.engine import ConfigError, read_family
-from stagelink_mlx.arguments import check_family, model_arguments
-from stagelink_mlx.wide import understood
+from stagelink_mlx.configs.arguments import check_family, model_arguments
+from stagelink_mlx.configs.wide import understood
 
 if TYPE_CHECKING:
     from stagelink.engine import Family

@@ -16,7 +16,7 @@ import mlx.core as mx
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from stagelink_mlx.rope import make_rope
+from stagelink_mlx.parts.rope import make_rope
 
 FAR = 100_000
 DIMS = 64

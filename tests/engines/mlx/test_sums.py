@@ -15,8 +15,8 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 import mlx.core as mx
 from mlx import nn
 
-from stagelink_mlx import sums
 from stagelink_mlx.library import models_module
+from stagelink_mlx.parts import sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from mlx import nn
 
 if TYPE_CHECKING:
     from stagelink.engine import Family
-    from stagelink_mlx.recipes import Recipe
+    from stagelink_mlx.families.recipes import Recipe
 
 __all__ = ["Ends", "at_path", "body_of"]
 

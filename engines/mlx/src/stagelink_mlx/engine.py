@@ -12,9 +12,9 @@ import mlx.core as mx
 import numpy as np
 
 from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
-from stagelink_mlx.arguments import check_family
 from stagelink_mlx.backend import choose_backend, use_threads
 from stagelink_mlx.cache import Reach
+from stagelink_mlx.configs.arguments import check_family
 from stagelink_mlx.layers import LayerRange
 from stagelink_mlx.refusal import CHECKS, refuse
 from stagelink_mlx.state import StateFormat, bits_of, from_bits

@@ -14,22 +14,22 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.cache import Beside, new_cache, recurrence_of
-from stagelink_mlx.corrections import correct_layers
-from stagelink_mlx.dense import corrected
+from stagelink_mlx.configs.arguments import check_family, model_arguments, rope_of_layer
+from stagelink_mlx.configs.wide import understood
 from stagelink_mlx.ends import Ends, at_path, body_of
-from stagelink_mlx.rope import check_length, make_rope, turned_share
-from stagelink_mlx.sums import use_short_sums
+from stagelink_mlx.parts.corrections import correct_layers
+from stagelink_mlx.parts.dense import corrected
+from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
+from stagelink_mlx.parts.sums import use_short_sums
 from stagelink_mlx.weights import Weights
-from stagelink_mlx.wide import understood
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stagelink.engine import Checkpoint, Family
     from stagelink_mlx.cache import LayerCache
-    from stagelink_mlx.recipes import Recipe
+    from stagelink_mlx.families.recipes import Recipe
 
 __all__ = ["LayerRange"]
 
@@ -73,7 +73,7 @@ class LayerRange:
             end: The layer behind the last.
             lead: Whether the two ends of the model are held too.
             dtype: That of the rows.
-            on_cpu: Whether a CPU computes; there float32 sums are short (sums.py).
+            on_cpu: Whether a CPU computes; there float32 sums are short (parts/sums.py).
             context: Positions that a stream may have.
 
         Raises:
@@ -187,7 +187,7 @@ class LayerRange:
         )
 
     def _turn_heads(self) -> None:
-        """Give every layer the RoPE that the config says; see rope.py."""
+        """Give every layer the RoPE that the config says; see parts/rope.py."""
         config = self._family.config
         for n, layer in enumerate(self._layers, self._first):
             attention: Any = None

@@ -1,6 +1,6 @@
 """A checkpoint's tensors under the names, shapes and layouts of mlx_lm's layers, part by part.
 
-It runs nothing; how arrays are laid out is in ``layouts.py``.
+It runs nothing; how arrays are laid out is in ``layouts/usual.py``.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import mlx.core as mx
 import numpy as np
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.dense_layouts import DENSE_LAYOUTS
-from stagelink_mlx.hybrid_layouts import HYBRID_LAYOUTS
-from stagelink_mlx.layouts import LAYOUTS
+from stagelink_mlx.layouts.dense import DENSE_LAYOUTS
+from stagelink_mlx.layouts.hybrid import HYBRID_LAYOUTS
+from stagelink_mlx.layouts.usual import LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stagelink.engine import Checkpoint, Family
-    from stagelink_mlx.recipes import Recipe
+    from stagelink_mlx.families.recipes import Recipe
 
 __all__ = ["Weights"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stagelink_mlx.wide import refuse_field
+from stagelink_mlx.configs.wide import refuse_field
 
 __all__ = [
     "settle_afmoe",

@@ -1,6 +1,6 @@
 """How expert families choose experts and share their work, as transformers computes it.
 
-It knows no family's fields (``experts.py`` does), and no expert: those are mlx_lm's.
+It knows no family's fields (``parts/experts.py`` does), and no expert: those are mlx_lm's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parts of state-space layers that mlx_lm's modules compute otherwise than the models' own code.
 
-It builds no layer and reads no weights; ``corrections.py`` says when it is asked.
+It builds no layer and reads no weights; ``parts/corrections.py`` says when it is asked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from stagelink_mlx.routers import RoutedBlock, Router, Routing
+from stagelink_mlx.parts.routers import RoutedBlock, Router, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

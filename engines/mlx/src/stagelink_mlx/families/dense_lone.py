@@ -1,16 +1,16 @@
 """Dense families that mlx_lm alone defines, as data.
 
-It reads no config, as ``dense_recipes.py`` does not. What is meant where a config is silent is what
-mlx_lm's arguments have.
+It reads no config, as ``families/dense.py`` does not. What is meant where a config is silent is
+what mlx_lm's arguments have.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx import dense_fields as fields
-from stagelink_mlx.dense_norms import bare_rms_norm
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.configs import dense as fields
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.parts.norms import bare_rms_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +138,7 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
             "num_swa_key_value_heads": None,
         },
         layout="normed_head",
-        # Each kind of layer may have heads of its own width: dense.py turns them.
+        # Each kind of layer may have heads of its own width: parts/dense.py turns them.
         rope="turned_by_layer",
         mixes_keys=True,
         settle=fields.numbers_that_slide,
@@ -150,7 +150,7 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
         layout="gained_head",
         layers="blocks",
         embedding="embed",
-        # What turns heads is no module there: dense.py sets its frequencies.
+        # What turns heads is no module there: parts/dense.py sets its frequencies.
         rope="turned_by_layer",
         final=bare_rms_norm,
         is_embedding_normed=True,

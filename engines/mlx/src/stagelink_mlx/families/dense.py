@@ -1,7 +1,7 @@
 """Families with an attention and a plain feed-forward block in each layer, as data.
 
-It reads no config: ``wide.py`` does, and for single fields ``dense_fields.py``. They
-follow the config classes of transformers 5; ``dense_lone_recipes.py`` has the others.
+It reads no config: ``configs/wide.py`` does, and for single fields ``configs/dense.py``. They
+follow the config classes of transformers 5; ``families/dense_lone.py`` has the others.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx import dense_fields as fields
-from stagelink_mlx.dense_lone_recipes import LONE_DENSE_RECIPES
-from stagelink_mlx.dense_norms import bare_layer_norm, bare_rms_norm
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.configs import dense as fields
+from stagelink_mlx.families.dense_lone import LONE_DENSE_RECIPES
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.parts.norms import bare_layer_norm, bare_rms_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

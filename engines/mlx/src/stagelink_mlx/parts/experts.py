@@ -1,7 +1,7 @@
 """What families with experts or latent attention need of mlx_lm beside their recipe.
 
 It computes nothing: arguments in mlx_lm's words out of a config in transformers', and which parts
-of mlx_lm's layers are replaced by those of ``routers.py``.
+of mlx_lm's layers are replaced by those of ``parts/routers.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.engine import ConfigError
 from stagelink_mlx.library import models_module
-from stagelink_mlx.llama4 import TemperedAttention, growth_by_steps
-from stagelink_mlx.rope import make_rope
-from stagelink_mlx.routers import NormedBlock, RoutedBlock, Router, Routing
-from stagelink_mlx.sparse import SparseLatentAttention
+from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
+from stagelink_mlx.parts.rope import make_rope
+from stagelink_mlx.parts.routers import NormedBlock, RoutedBlock, Router, Routing
+from stagelink_mlx.parts.sparse import SparseLatentAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

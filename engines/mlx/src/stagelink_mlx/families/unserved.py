@@ -1,6 +1,6 @@
 """Families that mlx_lm has and this engine does not take, each with its reason, as data.
 
-It decides nothing; ``arguments.py`` says it in the refusal.
+It decides nothing; ``configs/arguments.py`` says it in the refusal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Families that mlx_lm has and the checkpoint's own table has not, as data.
 
-It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
-in transformers 5.
+It reads no config; ``configs/wide.py`` does. Fields and defaults are those of the families' config
+classes in transformers 5.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.dense_recipes import DENSE_RECIPES
-from stagelink_mlx.expert_fields import settle_hunyuan
-from stagelink_mlx.expert_recipes import EXPERT_RECIPES
-from stagelink_mlx.hybrid_recipes import HYBRID_RECIPES
-from stagelink_mlx.recipes import Recipe, fixed_fields
-from stagelink_mlx.text_recipes import TEXT_RECIPES
+from stagelink_mlx.configs.experts import settle_hunyuan
+from stagelink_mlx.families.dense import DENSE_RECIPES
+from stagelink_mlx.families.experts import EXPERT_RECIPES
+from stagelink_mlx.families.hybrid import HYBRID_RECIPES
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.families.texts import TEXT_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

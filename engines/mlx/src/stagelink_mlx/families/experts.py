@@ -1,7 +1,7 @@
 """Families with experts that the checkpoint's own table has not, as data.
 
-It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
-in transformers 5.
+It reads no config; ``configs/wide.py`` does. Fields and defaults are those of the families' config
+classes in transformers 5.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.expert_fields import (
+from stagelink_mlx.configs.experts import (
     settle_afmoe,
     settle_dots1,
     settle_first_minimax,
@@ -23,9 +23,9 @@ from stagelink_mlx.expert_fields import (
     settle_phimoe,
     settle_solar,
 )
-from stagelink_mlx.latent_recipes import LATENT_RECIPES
-from stagelink_mlx.lone_recipes import LONE_RECIPES
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.families.experts_lone import LONE_RECIPES
+from stagelink_mlx.families.latent import LATENT_RECIPES
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ _KINDS: Final = (
     "layer_types",
     MappingProxyType({"full": "full_attention", "sliding": "sliding_attention"}),
 )
-# Fields that say which layers have no experts; experts.py reads them.
+# Fields that say which layers have no experts; parts/experts.py reads them.
 _DENSE: Final = frozenset(("first_k_dense_replace", "mlp_layer_types"))
 _SHARE: Final = "partial_rotary_factor"
 _PARTS: Final = ("gate_proj", "up_proj", "down_proj")

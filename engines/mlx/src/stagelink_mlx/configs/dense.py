@@ -1,14 +1,14 @@
 """Fields that single dense families have: brought into the usual words, or refused by name.
 
-Each function takes the config of ``wide.py`` with what is meant filled in, and changes it. It
-knows no layer.
+Each function takes the config of ``configs/wide.py`` with what is meant filled in, and changes it.
+It knows no layer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from stagelink_mlx.wide import refuse_field
+from stagelink_mlx.configs.wide import refuse_field
 
 __all__ = [
     "base_width",

@@ -1,6 +1,6 @@
 """Lays tensors of families with recurrent layers out as mlx_lm's modules have them.
 
-It reads nothing and casts nothing; see ``layouts.py``.
+It reads nothing and casts nothing; see ``layouts/usual.py``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import mlx.core as mx
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.layouts import LAYOUTS, halves, stacked
+from stagelink_mlx.layouts.usual import LAYOUTS, halves, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stagelink_mlx.layouts import Arrays, Layout
+    from stagelink_mlx.layouts.usual import Arrays, Layout
 
 __all__ = ["HYBRID_LAYOUTS"]
 

@@ -1,6 +1,6 @@
 """The families as data: which module of mlx_lm has the layers, and what its code takes for granted.
 
-It decides nothing; arguments.py holds a config against it.
+It decides nothing; configs/arguments.py holds a config against it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Recipe:
         logits_factor: The field that logits are multiplied by.
         logits_cap: The field that bounds logits by a tanh.
         meant: For a family outside the checkpoint's table, what transformers means where a config
-            leaves a field out; wide.py reads such a config.
+            leaves a field out; configs/wide.py reads such a config.
         slides_alike: Whether ``sliding_window`` is meant for all layers where no kinds are said.
         slides_every: Every which layer does not slide, where no kinds are said.
         plain_theta: The theta of layers that slide, where the one scaling of positions that a
@@ -127,7 +127,7 @@ def fixed_fields(**values: Any) -> Mapping[str, tuple[Any, ...]]:
 
 
 # What the engine itself does, whatever mlx_lm would do: RoPE, masks, caches, the tied head, and
-# what corrections.py sets.
+# what parts/corrections.py sets.
 HANDLED: Final = frozenset(
     (
         "rope_parameters",

@@ -1,7 +1,7 @@
 """Families with a recurrence in some layers that the checkpoint's own table has not, as data.
 
-It reads no config; ``wide.py`` and ``hybrid_configs.py`` do. Fields and defaults are those of the
-families' config classes in transformers 5.
+It reads no config; ``configs/wide.py`` and ``configs/hybrid.py`` do. Fields and defaults are those
+of the families' config classes in transformers 5.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from stagelink_mlx import hybrid_configs
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.configs import hybrid as configs
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             kinds={"conv": "linear"},
             mixer=("operator_norm", "conv"),
             layout="recurrent",
-            settle=hybrid_configs.settle_lfm2,
+            settle=configs.settle_lfm2,
         ),
         "lfm2_moe": Recipe(
             "lfm2_moe",
@@ -95,7 +95,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             mixer=("operator_norm", "conv"),
             layout="recurrent",
             renames=_LFM2_PARTS,
-            settle=hybrid_configs.settle_lfm2,
+            settle=configs.settle_lfm2,
         ),
         "granitemoehybrid": Recipe(
             "granitemoehybrid",
@@ -120,7 +120,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="granite_hybrid",
             embedding_scale="embedding_multiplier",
             logits_divisor="logits_scaling",
-            settle=hybrid_configs.settle_granite,
+            settle=configs.settle_granite,
         ),
         "falcon_h1": Recipe(
             "falcon_h1",
@@ -154,7 +154,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             layout="falcon_hybrid",
             embedding_scale="embedding_multiplier",
             logits_factor="lm_head_multiplier",
-            settle=hybrid_configs.settle_falcon,
+            settle=configs.settle_falcon,
         ),
         "mamba": Recipe(
             "mamba",
@@ -162,7 +162,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             meant={**_MAMBA_MEANT, "use_bcdt_rms": False, "mixer_rms_eps": 1e-6},
             **_MAMBA,
             call="no_mask",
-            settle=hybrid_configs.settle_mamba,
+            settle=configs.settle_mamba,
         ),
         "falcon_mamba": Recipe(
             "mamba",
@@ -170,7 +170,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             meant={**_MAMBA_MEANT, "use_bcdt_rms": True, "mixer_rms_eps": 1e-6},
             **_MAMBA,
             call="no_mask",
-            settle=hybrid_configs.settle_mamba,
+            settle=configs.settle_mamba,
         ),
         "mamba2": Recipe(
             "mamba2",
@@ -189,7 +189,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "use_conv_bias": True,
             },
             **_MAMBA,
-            settle=hybrid_configs.settle_mamba2,
+            settle=configs.settle_mamba2,
         ),
         "jamba": Recipe(
             "jamba",
@@ -214,7 +214,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             kinds=_STATES,
             mixer=("input_layernorm", "mamba"),
             layout="recurrent",
-            settle=hybrid_configs.settle_jamba,
+            settle=configs.settle_jamba,
         ),
         "olmo_hybrid": Recipe(
             "olmo_hybrid",
@@ -234,7 +234,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 (".attention_layer_norm.", ".input_layernorm."),
                 (".feedforward_layer_norm.", ".post_attention_layernorm."),
             ),
-            settle=hybrid_configs.settle_olmo,
+            settle=configs.settle_olmo,
         ),
         "recurrent_gemma": Recipe(
             "recurrent_gemma",
@@ -265,7 +265,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             embedding_scale="rounded_root",
             logits_cap="logits_soft_cap",
             layout="recurrent",
-            settle=hybrid_configs.settle_griffin,
+            settle=configs.settle_griffin,
         ),
         "kimi_linear": Recipe(
             "kimi_linear",
@@ -303,7 +303,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
                 *((f".{one}_conv1d.", f".{one}_conv.conv.") for one in "qkv"),
             ),
-            settle=hybrid_configs.settle_kimi,
+            settle=configs.settle_kimi,
         ),
         # mlx_lm alone defines it: fields and what is meant without them are its arguments'.
         "bailing_moe_linear": Recipe(
@@ -339,7 +339,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             embedding="word_embeddings",
             renames=((".mlp.gate.weight", ".mlp.gate.gate_proj.weight"),),
             attention="attention",
-            settle=hybrid_configs.settle_lightning,
+            settle=configs.settle_lightning,
         ),
         "nemotron_h": Recipe(
             "nemotron_h",
@@ -386,7 +386,7 @@ HYBRID_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             kinds={**_STATES, "moe": "none", "mlp": "none"},
             mixer=("norm", "mixer"),
             layout="nemotron_hybrid",
-            settle=hybrid_configs.settle_nemotron,
+            settle=configs.settle_nemotron,
         ),
     }
 )

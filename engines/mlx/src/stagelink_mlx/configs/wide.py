@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stagelink.engine import Family
-    from stagelink_mlx.recipes import Recipe
+    from stagelink_mlx.families.recipes import Recipe
 
 __all__ = ["refuse_field", "understood"]
 

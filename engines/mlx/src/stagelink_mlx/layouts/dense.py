@@ -1,6 +1,6 @@
 """Lays out tensors of dense families whose mlx_lm modules have them otherwise than the files.
 
-It reads nothing and casts nothing; see ``layouts.py``.
+It reads nothing and casts nothing; see ``layouts/usual.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import mlx.core as mx
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stagelink_mlx.layouts import Arrays, Layout
+    from stagelink_mlx.layouts.usual import Arrays, Layout
 
 __all__ = ["DENSE_LAYOUTS"]
 

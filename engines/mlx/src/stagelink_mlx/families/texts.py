@@ -1,7 +1,7 @@
 """The text parts of models that read pictures too, as data; their pictures are not read.
 
-It reads no config; ``wide.py`` does. A text part of a family that is served by itself needs no
-recipe here: the text of a Mistral 3 is a mistral, that of a LFM2-VL a lfm2.
+It reads no config; ``configs/wide.py`` does. A text part of a family that is served by itself needs
+no recipe here: the text of a Mistral 3 is a mistral, that of a LFM2-VL a lfm2.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from stagelink_mlx.recipes import Recipe, fixed_fields
-from stagelink_mlx.wide import refuse_field
+from stagelink_mlx.configs.wide import refuse_field
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """Replaces the parts of mlx_lm's layers that compute something else than the model's config says.
 
-It builds no layer and reads no weights; what a config may say at all is in ``arguments.py``.
+It builds no layer and reads no weights; what a config may say at all is in
+``configs/arguments.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 from mlx import nn
 
-from stagelink_mlx.experts import correct_experts
 from stagelink_mlx.library import models_module
-from stagelink_mlx.recurrence import correct_recurrence
+from stagelink_mlx.parts.experts import correct_experts
+from stagelink_mlx.parts.recurrence import correct_recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

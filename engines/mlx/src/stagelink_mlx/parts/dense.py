@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
-from stagelink_mlx.block_sparse import BlockSparseAttention
 from stagelink_mlx.library import models_module
-from stagelink_mlx.rope import make_rope
+from stagelink_mlx.parts.block_sparse import BlockSparseAttention
+from stagelink_mlx.parts.rope import make_rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from stagelink_mlx.wide import refuse_field
+from stagelink_mlx.configs.wide import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,18 +10,18 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError
-from stagelink_mlx.experts import expert_arguments
+from stagelink_mlx.families.recipes import HANDLED, HARMLESS, RECIPES
+from stagelink_mlx.families.unserved import UNSERVED
+from stagelink_mlx.families.wide import WIDE_RECIPES
 from stagelink_mlx.library import models_module
-from stagelink_mlx.recipes import HANDLED, HARMLESS, RECIPES
-from stagelink_mlx.unserved import UNSERVED
-from stagelink_mlx.wide_recipes import WIDE_RECIPES
+from stagelink_mlx.parts.experts import expert_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
     from stagelink.engine import Family
-    from stagelink_mlx.recipes import Recipe
+    from stagelink_mlx.families.recipes import Recipe
 
 __all__ = ["check_family", "model_arguments", "rope_of_layer"]
 
@@ -135,7 +135,7 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         # Masks and turning are the engine's; without a pattern all layers are built alike.
         found |= {"sliding_window": None, "sliding_window_pattern": None, "rope_scaling": None}
     if family.model_type == "ministral3":
-        # It turns by the engine's RoPE and is told the rest by dense.py.
+        # It turns by the engine's RoPE and is told the rest by parts/dense.py.
         found["rope_parameters"] = {
             "rope_theta": rope["rope_theta"],
             "llama_4_scaling_beta": family.config["llama_4_scaling_beta"],
@@ -157,7 +157,7 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         # mlx_lm looks for both kinds, to make masks that the engine makes (layers.py).
         found["layer_types"] = ["sliding_attention", "full_attention"]
     if "kv_lora_rank" in family.config:
-        # Read for the scale of the softmax alone; the frequencies are the engine's (rope.py).
+        # Read for the scale of the softmax alone; the frequencies are the engine's (parts/rope.py).
         found["rope_scaling"] = {
             "type": "default",
             "factor": float(rope.get("factor") or 1.0),

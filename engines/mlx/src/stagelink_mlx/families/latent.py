@@ -1,7 +1,7 @@
 """Families with latent attention that the checkpoint's own table has not, as data.
 
-It reads no config; ``wide.py`` does. Fields and defaults are those of the families' config classes
-in transformers 5.
+It reads no config; ``configs/wide.py`` does. Fields and defaults are those of the families' config
+classes in transformers 5.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.dense_fields import longer_positions
-from stagelink_mlx.expert_fields import settle_sparse
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.configs.dense import longer_positions
+from stagelink_mlx.configs.experts import settle_sparse
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ __all__ = ["LATENT_RECIPES"]
 _CHOICE: Final = {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
 _ONE_GROUP: Final = {"n_group": 1, "topk_group": 1}
 _LATENT: Final = frozenset(("qk_head_dim", "rope_interleave"))
-# Fields that say which layers have no experts; experts.py reads them.
+# Fields that say which layers have no experts; parts/experts.py reads them.
 _DENSE: Final = frozenset(("first_k_dense_replace", "mlp_layer_types"))
 
 

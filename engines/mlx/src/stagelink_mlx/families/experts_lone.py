@@ -1,7 +1,7 @@
 """Families with experts that no library but mlx_lm defines, as data.
 
-It reads no config; ``wide.py`` does. Fields are those of mlx_lm's arguments, and what is meant
-where a config leaves one out is what mlx_lm takes.
+It reads no config; ``configs/wide.py`` does. Fields are those of mlx_lm's arguments, and what is
+meant where a config leaves one out is what mlx_lm takes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.expert_fields import settle_step
-from stagelink_mlx.recipes import Recipe, fixed_fields
+from stagelink_mlx.configs.experts import settle_step
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,4 @@
+"""The families as data: a recipe each, and what is not served with its reason.
+
+Nothing here reads a config or a tensor.
+"""
