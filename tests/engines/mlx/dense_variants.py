@@ -103,10 +103,9 @@ def _of(
     changes: dict[str, Any] | None = None,
     file: dict[str, Any] | None = None,
     *refused: str,
-    seed: int = 4,
 ) -> Variant:
     stored = {**_GONE.get(name, {}), **(file or {})}
-    return Variant(name, changes or {}, stored, *refused, seed=seed)
+    return Variant(name, changes or {}, stored, *refused)
 
 
 def _shared() -> dict[str, Variant]:
@@ -124,7 +123,7 @@ def _shared() -> dict[str, Variant]:
         odd = {"rows_twisted": 3}
         found[f"{name}-unknown"] = _of(name, {}, odd, "config_field", "rows_twisted")
         if name in _EPSILONS:
-            found[f"{name}-epsilon"] = _of(name, {_EPSILONS[name]: 0.3}, {}, seed=6)
+            found[f"{name}-epsilon"] = _of(name, {_EPSILONS[name]: 0.3})
         if name not in _ONE_EACH:
             found[f"{name}-one_kv_head"] = _of(name, {"num_key_value_heads": 1})
         if name not in _ALWAYS_TIED + _NEVER_TIED:

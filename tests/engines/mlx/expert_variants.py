@@ -118,9 +118,11 @@ def _own() -> dict[str, Variant]:
             found[f"{name}-all_{kind}"] = Variant(name, alike)
     for name in ("glm4_moe", "dots1", "exaone_moe", "mistral4"):
         for dense in (0, 8):
-            # With the ids of 4 two experts of mistral4 are close in a row.
             changed = {"first_k_dense_replace": dense}
-            found[f"{name}-dense_{dense}"] = Variant(name, changed, seed=5)
+            found[f"{name}-dense_{dense}"] = Variant(name, changed)
+    # With the ids of 4 two groups of experts are 1.4e-7 apart in float64, nine units in the last
+    # place (layer 1, row 208); the engine chooses as float64 does, transformers in float32 not.
+    found["mistral4-dense_0"] = Variant("mistral4", {"first_k_dense_replace": 0}, seed=5)
     for name in ("glm4_moe_lite", "exaone_moe"):
         order = ["sparse", "dense"] * 4
         found[f"{name}-dense_between"] = Variant(
@@ -244,8 +246,10 @@ def _latent() -> dict[str, Variant]:
     )
     for name in ("deepseek_v32", "glm_moe_dsa"):
         for used in (16, 100, 400):
-            # With the ids of 4 two positions are close in a row.
-            found[f"{name}-sees_{used}"] = Variant(name, {"index_topk": used}, seed=5)
+            found[f"{name}-sees_{used}"] = Variant(name, {"index_topk": used})
+    # With the ids of 4 two positions are 1.1e-6 apart in float64, of 0.7 (layer 5, row 169); the
+    # engine chooses as float64 does, transformers in float32 the other one.
+    found["glm_moe_dsa-sees_16"] = Variant("glm_moe_dsa", {"index_topk": 16}, seed=5)
     shared = {"indexer_types": ["full", "shared"] * 4}
     found["glm_moe_dsa-shared"] = Variant(
         "glm_moe_dsa", shared, {}, "config_field", "indexer_types"

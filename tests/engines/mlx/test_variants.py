@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 1e-4
 # Held against the same model in float64, MLX and transformers are both wrong by up to 5e-4 where
-# recurrent states carry rounding on.
+# recurrent states carry rounding on; with some ids by more (variants.py says which).
 _WIDER = 1e-3
 
 _FAST = [name for name in VARIANTS if name.endswith(("-two_layers", "-one_layer"))]
