@@ -41,16 +41,17 @@ impl Ring {
 
     /// Follower, after rank 0's bye and before `close`: say what this rank's loop came to.
     ///
-    /// Errors: the ring's fate; `LocalProtocol` at another time, nothing having been sent.
+    /// Errors: `LocalProtocol` at another time, or the ring's fate where that is why there was no
+    /// bye, nothing having been sent.
     pub fn tell_figures(&self, figures: &Figures) -> Result<(), LinkError> {
-        self.shared.fate.check().map_err(|error| self.told(error))?;
         self.check_process()?;
         if self.rank() == 0 || !self.shared.plans.is_ended() {
+            self.shared.fate.check().map_err(|error| self.told(error))?;
             return Err(misuse(
                 "figures are told by a follower, once rank 0 has said bye",
             ));
         }
-        // A lead that is gone already after its bye needs no figures.
+        // A lead that is gone or has failed after its bye needs no figures, and this rank is done.
         let _ = self
             .shared
             .star()

@@ -83,8 +83,8 @@ impl<'a> Lent<'a> {
         if start == end {
             return &[];
         }
-        // SAFETY: the range lies inside what is lent, which stays mapped for 'a. A lender that
-        // writes meanwhile sends other rows; nothing is decided on these bytes.
+        // SAFETY: the range lies inside what is lent, which stays mapped and unwritten for 'a, as
+        // `new` asks of the lender.
         unsafe { std::slice::from_raw_parts(self.start.add(start), end - start) }
     }
 

@@ -11,6 +11,7 @@ use stagelink_net::join::Settings;
 use stagelink_net::lent::{Lent, LentMut};
 use stagelink_net::ring::Ring;
 use stagelink_net::wait::{Strategy, Uninterrupted};
+use stagelink_proto::error::Refusal;
 use stagelink_proto::figures::Figures;
 use stagelink_proto::hello::Suite;
 use stagelink_proto::plan::{Op, Plan, Returns};
@@ -288,4 +289,19 @@ fn followers_say_what_their_loops_came_to_once_the_lead_has_said_bye() {
         rings[0].close();
     });
     assert_eq!(rings[0].told_figures(), [figures(1)]);
+}
+
+#[test]
+fn a_fate_after_the_bye_is_no_fault_of_who_tells_figures() {
+    let rings = open_ring(2, |_| {});
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(rings[1].receive_plan(&Uninterrupted).unwrap().is_none());
+            rings[1].fail(Refusal::Interrupted, "interrupted after the bye");
+            assert!(rings[1].check().is_err());
+            rings[1].tell_figures(&Figures::of(1, [0; 6])).unwrap();
+            rings[1].close();
+        });
+        rings[0].close();
+    });
 }
