@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,9 +21,9 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, ConfigError, EngineSettings, read_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked
-from stagelink_llamacpp import LlamaCppEngine, stage_file
+from stagelink_llamacpp import LlamaCppEngine, loading, stage_file, sums
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head
-from stagelink_llamacpp.sums import Comparison, encode_sums, sums_path
+from stagelink_llamacpp.sums import Comparison, encode_sums, identity, sums_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,16 +146,147 @@ def test_a_damaged_file_that_another_process_has_replaced_is_not_deleted(tmp_pat
     path, new = tmp_path / "one.gguf", tmp_path / "new.gguf"
     path.write_bytes(bytes(32))
     sums_path(path).write_bytes(encode_sums([1]))
-    comparison = Comparison({path: ((0, 32),), tmp_path / "deleted.gguf": ((0, 32),)})
+    comparison = Comparison({path: ((0, 32),)})
     assert comparison.damaged(lambda: None) == [path]
     new.write_bytes(bytes(32))
     path.rename(tmp_path / "old.gguf")
+    assert comparison.replaced() == [path]
     new.rename(path)
-    comparison.remove(path)
+    assert comparison.replaced() == [path]
+    stage_file.remove(path, comparison.identity_of(path))
     assert path.exists()
     (tmp_path / "old.gguf").rename(path)
-    comparison.remove(path)
+    assert comparison.replaced() == []
+    stage_file.remove(path, comparison.identity_of(path))
     assert not path.exists()
+    comparison.close()
+
+
+def test_a_damaged_file_is_deleted_under_the_lock_of_who_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_file, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(stage_file, "_LOCK_SECONDS", 0.1)
+    path = tmp_path / "one.gguf"
+    path.write_bytes(bytes(32))
+    own = identity(path.stat())
+    with stage_file._locked(tmp_path / "one.gguf.lock", None), pytest.raises(CheckpointError):
+        stage_file.remove(path, own)
+    assert path.exists()
+
+
+def _fail(*_: object) -> int:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("fault", ["memory", "sums", "thread"])
+def test_a_file_that_could_not_be_compared_is_an_error_and_not_a_good_file(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one.gguf"
+    path.write_bytes(bytes(32))
+    if fault == "memory":
+        sums_path(path).write_bytes(encode_sums([0]))
+        monkeypatch.setattr(sums, "_sum", _fail)
+    elif fault == "sums":
+        sums_path(path).mkdir()
+    else:
+        monkeypatch.setattr(Comparison, "_compare", lambda _: None)
+    comparison = Comparison({path: ((0, 32),)})
+    with pytest.raises(CheckpointError, match=r"one\.gguf") as caught:
+        comparison.damaged(lambda: None)
+    comparison.close()
+    assert caught.value.reason == "slice_check"
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Put another file in the place of one, as who makes a stage's file does."""
+    new = path.with_name("new")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+@pytest.mark.parametrize("fault", ["bad before", "good after", "gone before", "gone after"])
+def test_a_file_that_is_replaced_while_it_is_loaded_is_loaded_again(
+    fault: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q4_0")
+    expected = _logits(path)
+    (file,) = cache.glob("*-0-8-*.gguf")
+    good, real, kept = file.read_bytes(), loading._loaded, []
+    # Its last tensor is not the vocabulary's zeros.
+    bad = bytearray(good)
+    begin, nbytes = max((one.offset, one.nbytes) for one in read_source(file).tensors.values())
+    bad[begin + nbytes // 2 : begin + nbytes] = bytes(nbytes - nbytes // 2)
+    if fault == "good after":
+        _put(file, bad)
+
+    def load(*asked: Any) -> loading.Loaded:
+        if kept:
+            return real(*asked)
+        kept.append(file)
+        if fault == "gone before":
+            file.unlink()
+        elif fault == "bad before":
+            _put(file, bad)
+        loaded = real(*asked)
+        if fault == "gone after":
+            file.unlink()
+        elif fault == "good after":
+            _put(file, good)
+            kept.append(identity(file.stat()))
+        return loaded
+
+    monkeypatch.setattr(loading, "_loaded", load)
+    assert _logits(path) == expected
+    assert file.read_bytes() == good
+    if fault == "good after":
+        # Who finds the damage later does not delete what was made anew.
+        assert kept[1] == identity(file.stat())
+
+
+def test_a_file_that_is_replaced_again_and_again_is_an_error_by_name(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q4_0")
+    real = loading._loaded
+
+    def load(*asked: Any) -> loading.Loaded:
+        loaded = real(*asked)
+        for file in cache.glob("*.gguf"):
+            _put(file, file.read_bytes())
+        return loaded
+
+    monkeypatch.setattr(loading, "_loaded", load)
+    with pytest.raises(CheckpointError) as caught:
+        _logits(path)
+    assert caught.value.reason == "slice_check"
+
+
+def test_a_damaged_file_that_fails_its_trial_is_made_again(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q4_0")
+    expected = _logits(path)
+    good = {file: file.read_bytes() for file in cache.glob("*.gguf")}
+    for file, data in good.items():
+        file.write_bytes(data[:-64] + bytes(one ^ 1 for one in data[-64:]))
+
+    def try_it(file: Path, *_: object, **__: object) -> None:
+        if file.read_bytes() != good[file]:
+            file.unlink()
+            raise CheckpointError("an abort", reason="native_abort", operation="try stage file")
+
+    monkeypatch.setattr(loading, "tried", try_it)
+    assert _logits(path) == expected
+    monkeypatch.setattr(loading, "tried", lambda *_, **__: _refuse())
+    with pytest.raises(CheckpointError) as caught:
+        _logits(path)
+    assert caught.value.reason == "native_abort"
+
+
+def _refuse() -> None:
+    raise CheckpointError("an abort", reason="native_abort", operation="try stage file")
 
 
 def test_a_slice_that_breaks_off_leaves_nothing_under_its_name(tmp_path: Path, cache: Path) -> None:

@@ -16,7 +16,7 @@ from stagelink.engine import CheckpointError, give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
-from stagelink_llamacpp.stage_file import EMBED, cached
+from stagelink_llamacpp.stage_file import EMBED, cached, remove
 from stagelink_llamacpp.streams import Streams
 from stagelink_llamacpp.sums import Comparison
 from stagelink_llamacpp.trial import tried
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stagelink.llamacpp")
 # A file of the cache that is damaged is made again once.
 _CUTS_MAX = 2
+# Other processes may replace files of the cache while they are loaded.
+_TURNS_MAX = 5
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,11 +71,12 @@ def load_stage(
     """Slice what is not in the cache yet, and load it.
 
     What is in the cache is compared with its checksums meanwhile; a file that holds other bytes is
-    deleted, and sliced and loaded again.
+    deleted, and sliced and loaded again. One that was replaced meanwhile is loaded again.
 
     Raises:
         CheckpointError: Reading the source, no room for the slice, a slice that fails its trial, or
-            ``slice_damaged`` where the new one holds other bytes too.
+            ``slice_damaged`` where the new one holds other bytes too; ``slice_check`` where a file
+            could not be compared, or was replaced again and again.
         EngineError: ``load`` with what llama.cpp said.
     """
 
@@ -81,31 +84,80 @@ def load_stage(
         if progress is not None:
             progress(own.own_bytes, own.own_bytes)
 
-    for _ in range(_CUTS_MAX):
+    bad: list[Path] = []
+    cuts = 0
+    for _ in range(_TURNS_MAX):
         paths = _files(checkpoint, own, progress)
         # The files are laid out: what the words are nobody asks here again.
         own.source.release_words()
         return_large_blocks()
         give_back()
-        with contextlib.ExitStack() as made:
-            files = own.files
-            comparison = Comparison({path: files[key].spans for key, path in paths.items()})
-            made.callback(comparison.stop)
-            loaded = _loaded(library, own, paths, asked, alive)
-            made.callback(loaded.close)
-            damaged = comparison.damaged(alive)
-            if not damaged:
-                made.pop_all()
-                return loaded
-        for path in damaged:
-            _LOG.warning("%s: other bytes than were written; it is made again", path)
-            comparison.remove(path)
+        loaded, damaged = _compared(library, own, paths, asked, alive)
+        if loaded is not None:
+            return loaded
+        bad, cuts = damaged or bad, cuts + bool(damaged)
+        if cuts == _CUTS_MAX:
+            raise CheckpointError(
+                f"{bad[0]}: expected the bytes that were written there, got others, twice; look "
+                "for a disk that fails, or set STAGELINK_CACHE to a folder on another one",
+                reason="slice_damaged",
+                operation="check stage file",
+            )
     raise CheckpointError(
-        f"{damaged[0]}: expected the bytes that were written there, got others, twice; look for a "
-        "disk that fails, or set STAGELINK_CACHE to a folder on another one",
-        reason="slice_damaged",
+        f"{next(iter(paths.values())).parent}: expected the stage's files to stay while they are "
+        f"loaded, got others in their place {_TURNS_MAX} times; look for what deletes or changes "
+        "them, or set STAGELINK_CACHE to another folder",
+        reason="slice_check",
         operation="check stage file",
     )
+
+
+def _compared(
+    library: Library,
+    own: Slice,
+    paths: dict[str, Path],
+    asked: tuple[Setup, EngineSettings],
+    alive: Callable[..., None],
+) -> tuple[Loaded | None, list[Path]]:
+    """Load the files, and compare what was loaded with its checksums.
+
+    Returns:
+        The stage; or ``None`` and the files that held other bytes, which are deleted now. Where
+        another process has replaced a file meanwhile, neither.
+    """
+    with contextlib.ExitStack() as made:
+        try:
+            comparison = Comparison({path: own.files[key].spans for key, path in paths.items()})
+        except FileNotFoundError:
+            return None, []
+        made.callback(comparison.close)
+        loaded: Loaded | None = None
+        failed: Exception | None = None
+        try:
+            loaded = _loaded(library, own, paths, asked, alive)
+            made.callback(loaded.close)
+        except Exception as error:  # noqa: BLE001 - raised below where the files are not to blame
+            failed = error
+        # What another process puts there from now on was not loaded.
+        replaced = comparison.replaced()
+        damaged = comparison.damaged(alive)
+        for path in damaged:
+            _LOG.warning("%s: other bytes than were written; it is made again", path)
+            remove(path, comparison.identity_of(path), lambda _: alive())
+        if damaged:
+            return None, damaged
+        # A file that llama.cpp ended its process over was deleted by its trial.
+        if failed is not None and (not replaced or _is_abort(failed)):
+            raise failed
+        if replaced:
+            return None, []
+        made.pop_all()
+        comparison.close()
+    return loaded, []
+
+
+def _is_abort(error: Exception) -> bool:
+    return getattr(error, "reason", None) == "native_abort"
 
 
 def _loaded(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import CheckpointError, ConfigError, locked, private_folder
 from stagelink_llamacpp.gguf_bytes import Entry, aligned, encode_head, offsets_of
-from stagelink_llamacpp.sums import encode_sums, read_sums, sums_path
+from stagelink_llamacpp.sums import encode_sums, is_there, read_sums, sums_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stagelink.engine import GgufSource
     from stagelink_llamacpp.head_rules import HeadFile
     from stagelink_llamacpp.rules import Rule
-    from stagelink_llamacpp.sums import Spans
+    from stagelink_llamacpp.sums import Identity, Spans
 
 # Goes up when a file of the same source and range would hold other bytes.
 VERSION = 1
@@ -164,7 +164,7 @@ def _made(
     stage: StageFile, source: GgufSource, path: Path, progress: Callable[[int], None] | None
 ) -> bool:
     """Write the file unless another process has done so meanwhile; say whether it was written."""
-    with _locked(path.with_name(f"{path.name}.lock"), progress):
+    with _locked(_lock_path(path), progress):
         # Who holds the lock is the only one that writes for this key: others are dead.
         for stale in path.parent.glob(f"{path.name}.tmp-*"):
             stale.unlink(missing_ok=True)
@@ -172,6 +172,22 @@ def _made(
             return False
         _write(stage, source, path, progress)
         return True
+
+
+def remove(path: Path, own: Identity, progress: Callable[[int], None] | None = None) -> None:
+    """Delete a file of the cache, unless another one lies under its name by now.
+
+    Raises:
+        CheckpointError: ``lock_deadline`` where another process does not finish.
+    """
+    # Who makes a file puts it there under the same lock.
+    with contextlib.suppress(OSError), _locked(_lock_path(path), progress):
+        if is_there(path, own):
+            path.unlink()
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
 
 
 @contextlib.contextmanager

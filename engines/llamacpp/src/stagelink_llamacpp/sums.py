@@ -28,6 +28,8 @@ _TELL_SECONDS = 0.5
 
 # First byte and bytes of a tensor in the file.
 Spans = tuple[tuple[int, int], ...]
+# Device, inode, bytes, and the time of the last change.
+Identity = tuple[int, int, int, int]
 
 
 def sums_path(path: Path) -> Path:
@@ -41,11 +43,15 @@ def encode_sums(sums: Sequence[int]) -> bytes:
 
 
 def read_sums(path: Path, count: int) -> tuple[int, ...] | None:
-    """Return the ``count`` checksums of the file at ``path``; ``None`` where they are not there."""
+    """Return the ``count`` checksums of the file at ``path``; ``None`` where they are not there.
+
+    Raises:
+        OSError: They could not be read.
+    """
     try:
         with sums_path(path).open("rb") as file:
             data = file.read(count * _LINE_BYTES + 1)
-    except OSError:
+    except FileNotFoundError:
         return None
     lines = data.decode("ascii", errors="replace").splitlines()
     if len(data) != count * _LINE_BYTES or not all(map(_LINE.fullmatch, lines)):
@@ -56,14 +62,27 @@ def read_sums(path: Path, count: int) -> tuple[int, ...] | None:
 class Comparison:
     """Compares files with their checksums in a thread of its own, while llama.cpp loads them.
 
-    The bytes come from the disk once: the other reader finds them in the system's cache.
+    The bytes come from the disk once: the other reader finds them in the system's cache. Every file
+    is open before the first one is loaded; where it is still the one under its name afterwards, the
+    bytes that were compared are those that were loaded.
     """
 
     def __init__(self, files: Mapping[Path, Spans]) -> None:
-        """Begin; ``files`` has where the tensors of each file lie."""
+        """Begin; ``files`` has where the tensors of each file lie.
+
+        Raises:
+            OSError: ``FileNotFoundError`` where another process has deleted a file.
+        """
         self._files = files
-        # With what tells a file from another one that another process has put in its place.
-        self._damaged: dict[Path, tuple[int, int]] = {}
+        with contextlib.ExitStack() as made:
+            self._open = {path: made.enter_context(path.open("rb", buffering=0)) for path in files}
+            self._identities = {
+                path: identity(os.fstat(file.fileno())) for path, file in self._open.items()
+            }
+            made.pop_all()
+        self._equal: set[Path] = set()
+        self._damaged: list[Path] = []
+        self._unread: dict[Path, str] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._compare, daemon=True)
         self._thread.start()
@@ -72,7 +91,7 @@ class Comparison:
         """Wait for the end and return the files that held other bytes; ``alive`` is called often.
 
         Raises:
-            CheckpointError: ``slice_check`` where there is no end.
+            CheckpointError: ``slice_check`` where there is no end, or a file could not be compared.
         """
         size = sum(nbytes for spans in self._files.values() for _, nbytes in spans)
         seconds = _START_SECONDS + size / _BYTES_A_SECOND
@@ -81,52 +100,85 @@ class Comparison:
             self._thread.join(_TELL_SECONDS)
             alive()
             if time.monotonic() > deadline:
-                self.stop()
-                raise CheckpointError(
+                self._over.set()
+                raise _unchecked(
                     f"llamacpp engine: expected to read {size} bytes of the cache again in "
-                    f"{seconds:.0f} s, got no end; look for a disk that fails",
-                    reason="slice_check",
-                    operation="check stage file",
+                    f"{seconds:.0f} s, got no end; look for a disk that fails"
+                )
+        for path in self._files:
+            if path not in self._equal and path not in self._damaged:
+                got = self._unread.get(path, "no answer")
+                raise _unchecked(
+                    f"{path}: expected to compare it with its checksums, got {got}; start the "
+                    "stage again, and look for a disk that fails"
                 )
         return list(self._damaged)
 
-    def remove(self, path: Path) -> None:
-        """Delete a file that held other bytes, unless another process has replaced it meanwhile."""
-        with contextlib.suppress(OSError):
-            if _identity(path.stat()) == self._damaged[path]:
-                path.unlink()
+    def identity_of(self, path: Path) -> Identity:
+        """Return what tells the file that is compared from another one of its name."""
+        return self._identities[path]
 
-    def stop(self) -> None:
+    def replaced(self) -> list[Path]:
+        """Return the names under which another file lies now, or none, or the same one changed."""
+        return [path for path, own in self._identities.items() if not is_there(path, own)]
+
+    def close(self) -> None:
         """Compare no more; what was found stays."""
         self._over.set()
+        self._thread.join(_TELL_SECONDS)
+        if not self._thread.is_alive():
+            for file in self._open.values():
+                file.close()
 
     def _compare(self) -> None:
         for path, spans in self._files.items():
-            # One that was deleted meanwhile is not there to be wrong.
-            with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-                if not self._is_equal(file.fileno(), spans, read_sums(path, len(spans))):
-                    self._damaged[path] = _identity(os.fstat(file.fileno()))
+            try:
+                sums = read_sums(path, len(spans))
+                is_equal = self._is_equal(self._open[path].fileno(), spans, sums)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the file is not known good
+                self._unread[path] = getattr(error, "strerror", None) or repr(error)
+                continue
+            if self._over.is_set():
+                return
+            if is_equal:
+                self._equal.add(path)
+            else:
+                self._damaged.append(path)
 
     def _is_equal(self, descriptor: int, spans: Spans, sums: tuple[int, ...] | None) -> bool:
         piece = memoryview(bytearray(_PIECE_BYTES))
         try:
             return sums is not None and all(
-                self._over.is_set() or _sum(descriptor, span, piece) == told
+                self._over.is_set() or _sum(descriptor, span, piece, self._over) == told
                 for span, told in zip(spans, sums, strict=True)
             )
         except OSError:
+            # What the disk does not give is made again.
             return False
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_mtime_ns
+def identity(status: os.stat_result) -> Identity:
+    """Return what no two files have that lay under one name after each other."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _sum(descriptor: int, span: tuple[int, int], piece: memoryview) -> int:
+def is_there(path: Path, own: Identity) -> bool:
+    """Say whether the file under a name is the one with this identity, unchanged."""
+    try:
+        return identity(path.stat()) == own
+    except FileNotFoundError:
+        return False
+
+
+def _unchecked(text: str) -> CheckpointError:
+    return CheckpointError(text, reason="slice_check", operation="check stage file")
+
+
+def _sum(descriptor: int, span: tuple[int, int], piece: memoryview, over: threading.Event) -> int:
     """Return the CRC-32 of a span of a file; of what is there of it, where the file is shorter."""
     begin, left = span
     found = 0
-    while left:
+    while left and not over.is_set():
         got = os.preadv(descriptor, [piece[: min(left, len(piece))]], begin)
         if not got:
             break

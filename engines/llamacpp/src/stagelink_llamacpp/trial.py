@@ -22,6 +22,8 @@ from stagelink.engine import CheckpointError
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.devices import find_device
 from stagelink_llamacpp.library import library
+from stagelink_llamacpp.stage_file import remove
+from stagelink_llamacpp.sums import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +86,8 @@ def tried(
         return None
     if mark.exists():
         return _read_mark(mark)
-    seconds = _START_SECONDS + path.stat().st_size / _BYTES_A_SECOND
+    status = path.stat()
+    seconds = _START_SECONDS + status.st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
     # -P: no module of the folder that a user happens to be in. The package imports this module
     # before it is run, which is no matter, but would be told before the reason of a failure.
@@ -94,8 +97,7 @@ def tried(
     if reason:
         advice = f"its metadata do not fit its tensors: fetch the checkpoint again, or {_OFF}"
         if reason == "native_abort":
-            with contextlib.suppress(OSError):
-                path.unlink()
+            remove(path, identity(status))
         elif reason == "streams_mixed":
             advice = f"use another engine or another llama-cpp-python, or {_OFF}"
         elif reason == "trial":
