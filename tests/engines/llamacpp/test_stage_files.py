@@ -175,6 +175,24 @@ def test_a_damaged_file_is_deleted_under_the_lock_of_who_makes_it(
     assert path.exists()
 
 
+def test_who_reads_the_checksums_while_they_are_made_anew_has_the_old_ones_whole(
+    tmp_path: Path, cache: Path
+) -> None:
+    path = make_gguf(tmp_path, "llama")
+    expected = _logits(path)
+    (file,) = cache.glob("*-0-8-*.gguf")
+    told = sums_path(file).read_bytes()
+    with sums_path(file).open("rb") as reader:
+        file.unlink()
+        # As long as the old ones; in their place they would be read here.
+        changed = np.full(len(told), ord("0"), np.uint8).tobytes()
+        sums_path(file).write_bytes(changed)
+        assert _logits(path) == expected
+        assert reader.read() == changed
+    assert sums_path(file).read_bytes() == told
+    assert not list(cache.glob("*.tmp-*"))
+
+
 def _fail(*_: object) -> int:
     raise MemoryError
 

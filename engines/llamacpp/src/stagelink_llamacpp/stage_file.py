@@ -243,7 +243,7 @@ def _write(
             out.flush()
             os.fsync(out.fileno())
         # Beside a file that is not theirs they would only have it cut anew.
-        sums_path(path).write_bytes(encode_sums(sums))
+        _write_whole(sums_path(path), encode_sums(sums), f"{path.name}.tmp-")
         # Another file under this name may have been tried: the mark was for that one.
         for mark in path.parent.glob(f"{path.name}.tried-*"):
             mark.unlink(missing_ok=True)
@@ -254,6 +254,18 @@ def _write(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _write_whole(path: Path, data: bytes, prefix: str) -> None:
+    """Put a file under its name at once: who reads it now has the old one, or the new one."""
+    descriptor, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(data)
+        Path(name).replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
 
 
 def _write_data(
