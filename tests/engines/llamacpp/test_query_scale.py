@@ -18,13 +18,19 @@ from tests.engines.llamacpp.native_chain import rule_for
 from tests.engines.llamacpp.tiny_gguf import make_gguf
 
 from stagelink.checkpoint.gguf_source import read_source
-from stagelink.engine import ConfigError, EngineError
+from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineError
+from stagelink_conformance.pipeline import rows_buffer
+from stagelink_conformance.plans import Entry, RoundPlan
+from stagelink_llamacpp import scaling
 from stagelink_llamacpp.devices import Device
 from stagelink_llamacpp.rules import Rule
-from stagelink_llamacpp.scaling import QueryScale
+from stagelink_llamacpp.scaling import QueryScale, Scaling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from stagelink_llamacpp import LlamaCppEngine
 
 # Name, layers, and cuts; 130 rows are computed in calls of two shapes.
 _MODELS = [("gemma2", 46, (14, 30)), ("gemma3", 62, (12, 40))]
@@ -67,6 +73,47 @@ def test_a_call_in_which_a_layer_has_no_such_node_is_an_error(
     with pytest.raises(EngineError) as caught:
         assert_equal(path, (14,), 1)
     assert caught.value.reason == "native"
+
+
+@pytest.mark.parametrize("offset", [80, 88, 96])
+def test_a_library_that_has_the_scale_elsewhere_in_a_node_is_refused(
+    offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "gemma2", kind="Q8_0", block_count=46)
+    monkeypatch.setattr(scaling, "_FACTOR_OFFSET", offset)
+    with pytest.raises(EngineError, match="scale of every layer's queries") as caught:
+        assert_equal(path, (14,), 1)
+    assert caught.value.reason == "native"
+
+
+def test_rows_that_come_out_in_the_place_of_those_that_went_in_are_not_run_again(
+    tmp_path: Path, stage: Callable[..., LlamaCppEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "gemma2", kind="Q8_0", block_count=46)
+    engine = stage(path, 14, 30, streams_max=2)
+    asked: list[int] = []
+    real = Scaling.take
+
+    def take(scaling: Scaling, node: int) -> bool:
+        asked.append(node)
+        return real(scaling, node)
+
+    monkeypatch.setattr(Scaling, "take", take)
+    width = read_source(path).values["gemma2.embedding_length"]
+    given = np.random.default_rng(0).standard_normal((2, width), np.float32)
+    rows, got = rows_buffer(width * 4), []
+    assert engine._loaded is not None
+    watch = engine._loaded.context._watch
+    assert watch is not None
+    for stream in range(2):
+        for at, op in enumerate((OPEN, CONTINUE)):
+            rows.view(np.float32)[:] = given[at]
+            if stream:
+                # As if other nodes had been there in the call before.
+                watch._known.update(dict.fromkeys(asked, False))
+            engine.run(RoundPlan.of(Entry(stream, op, at, 1)), rows, rows)
+        got.append(rows.tobytes())
+    assert got[0] == got[1]
 
 
 def test_a_part_of_it_is_refused_on_a_device_where_no_scale_was_set_yet(
