@@ -33,15 +33,15 @@ _STREAMS, _ROUNDS = 9, 2
 _MOST = 2 * context.CALL_ROWS - 1
 
 
-def _rows(engine: LlamaCppEngine, each: int, width: int) -> bytes:
+def _rows(engine: LlamaCppEngine, each: int, width: int, streams: int = _STREAMS) -> bytes:
     """Run rounds of every stream with as many rows, and return the rows of the last one."""
-    count = _STREAMS * each
+    count = streams * each
     given = np.random.default_rng(0).standard_normal((_ROUNDS, count, width), np.float32)
     rows = rows_buffer(count * width * 4)
     for at in range(_ROUNDS):
         rows.view(np.float32)[:] = given[at].ravel()
         op = CONTINUE if at else OPEN
-        entries = [Entry(one, op, at * each, each) for one in range(_STREAMS)]
+        entries = [Entry(one, op, at * each, each) for one in range(streams)]
         engine.run(RoundPlan.of(*entries), rows, rows)
     return rows.tobytes()
 
@@ -67,11 +67,39 @@ def test_rows_of_many_streams_have_the_bits_of_one_call(
     assert divided == _rows(whole, each, width)
 
 
+@pytest.mark.parametrize(("streams", "each"), [(249, 1), (126, 2), (42, 3)])
+def test_few_rows_that_are_left_have_the_bits_of_one_call(
+    streams: int,
+    each: int,
+    tmp_path: Path,
+    stage: Callable[..., LlamaCppEngine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # llama.cpp multiplies a single row of floats in another way than rows that are several.
+    path = make_gguf(tmp_path, "llama", kind="F32")
+    asked = {"streams_max": streams, "context": 16}
+    width = read_source(path).values["llama.embedding_length"]
+    divided = _rows(stage(path, 0, 3, **asked), each, width, streams)
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "CALL_ROWS", 4 * context.CALL_ROWS)
+        whole = stage(path, 0, 3, **asked)
+    assert divided == _rows(whole, each, width, streams)
+
+
 @pytest.mark.parametrize(
     ("pieces", "each", "calls"),
     [
         (127, 1, [127]),
         (130, 1, [124, 6]),
+        (128, 1, [124, 4]),
+        (249, 1, [124, 120, 5]),
+        (251, 1, [124, 120, 7]),
+        (63, 2, [63]),
+        (64, 2, [62, 2]),
+        (125, 2, [62, 60, 3]),
+        (41, 3, [41]),
+        (45, 3, [40, 5]),
+        (81, 3, [40, 36, 5]),
         (9, 17, [4, 4, 1]),
         (5, 34, [2, 2, 1]),
         (3, 64, [1, 1, 1]),

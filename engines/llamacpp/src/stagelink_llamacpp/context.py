@@ -302,7 +302,9 @@ class Context:
         api = self._library.api
         params = api.llama_context_default_params()
         params.n_ctx = shape.positions * shape.sequences
-        params.n_batch = params.n_ubatch = self.call_rows
+        params.n_ubatch = self.call_rows
+        # It reserves an output for each sequence, and ends the process where a batch has fewer.
+        params.n_batch = max(self.call_rows, shape.sequences)
         params.n_seq_max = shape.sequences
         params.n_threads = params.n_threads_batch = shape.threads
         params.type_k = params.type_v = KV_TYPES[shape.kv]

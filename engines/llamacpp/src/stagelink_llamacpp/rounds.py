@@ -6,6 +6,7 @@ It changes no state: what a round would do is a value, and the engine applies it
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 # Rows of a stream with a recurrent state that may be a draft's, of which any part may be kept: they
 # are computed one by one, so that what is kept is what a round of so many rows would have left.
 WINDOW_ROWS = 16
-# llama.cpp multiplies so many rows at once, and the last ones of a call one by one: a call that is
-# divided at a multiple of it keeps its bits.
+# llama.cpp multiplies so many rows at once, and the last ones of a call otherwise, a single row of
+# floats in yet another order: a call that is divided at a multiple of it, and has no fewer in its
+# last part, keeps its bits.
 _ROWS_AT_ONCE = 4
 
 
@@ -185,12 +187,17 @@ def _together(pieces: Sequence[SlotPiece]) -> Iterator[tuple[SlotPiece, ...]]:
 def _divided(call: tuple[SlotPiece, ...], rows_max: int) -> Iterator[tuple[SlotPiece, ...]]:
     """Yield the parts of a call that has more rows than one may: each is a call.
 
-    All but the last have a multiple of the rows that are multiplied at once. Where not even the
-    fewest pieces with such a multiple fit, each piece is a call of its own.
+    All but the last have a multiple of the rows that are multiplied at once, and the last has no
+    fewer. Where not even the fewest pieces with such a multiple fit, each piece is a call of its
+    own.
     """
     each = call[0].end - call[0].begin
     least = _ROWS_AT_ONCE // math.gcd(each, _ROWS_AT_ONCE)
     fit = rows_max // each // least * least
     if len(call) * each <= rows_max:
         fit = len(call)
-    yield from (call[at : at + (fit or 1)] for at in range(0, len(call), fit or 1))
+    ends = list(range(fit or 1, len(call), fit or 1))
+    # Only pieces of fewer rows leave so few, and of these a call that is divided has many.
+    if ends and (len(call) - ends[-1]) * each < _ROWS_AT_ONCE and fit > least:
+        ends[-1] -= least
+    yield from (call[begin:end] for begin, end in itertools.pairwise((0, *ends, len(call))))
