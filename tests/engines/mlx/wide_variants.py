@@ -221,6 +221,10 @@ def _rest() -> dict[str, Variant]:
     found["qwen2_moe-window"] = Variant(
         "qwen2_moe", {}, slides, "config_field", "use_sliding_window|max_window_layers"
     )
+    alone = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": None}
+    found["qwen2_moe-window_alone"] = Variant(
+        "qwen2_moe", {}, alone, "config_field", "use_sliding_window"
+    )
     rope = {**_PLAIN, "rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}
     found["hunyuan_v1_dense-alpha"] = Variant("hunyuan_v1_dense", {"rope_parameters": rope})
     old = {"rope_parameters": None, "rope_theta": 30000.0}

@@ -119,9 +119,11 @@ def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Famil
         return family
     usual = _usual_words(family.config, recipe)
     said = {key: value for key, value in usual.items() if key not in _WORDS}
-    if said.pop("use_sliding_window", False) is False:
-        # Named, and left off; then the window and the layers before it say nothing.
-        said.pop("max_window_layers", None)
+    if said.get("use_sliding_window", False) is False:
+        # Left off, or not named: then the layers before those that slide say nothing. Any other
+        # value is refused, alone too: transformers has a number of such layers of its own.
+        for key in ("max_window_layers", "use_sliding_window"):
+            said.pop(key, None)
     for key in sorted((_ELSEWHERE - recipe.made) & said.keys()):
         raise refuse_field(key, "no such field", said[key])
     text = file.get("text_config")
