@@ -5,6 +5,8 @@ Scalings near the first positions are in test_arguments.py.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -40,3 +42,19 @@ def test_a_head_far_from_the_first_position_is_turned_as_transformers_turns_it(
     with mx.stream(mx.Device(mx.cpu)):
         got = np.array(make_rope(parameters, DIMS, traditional=False)(mx.array(rows), offset=FAR))
     assert np.abs(got - expected).max() <= 1e-6
+
+
+def test_one_border_between_long_and_short_waves_divides_by_no_width() -> None:
+    # Llama 4 Scout's.
+    one = {"low_freq_factor": 1.0, "high_freq_factor": 1.0, "factor": 16.0}
+    scaling = {"rope_type": "llama3", "original_max_position_embeddings": 8192, **one}
+    parameters = {"rope_theta": 500_000.0, **scaling}
+    config = LlamaConfig(
+        hidden_size=4 * DIMS, num_attention_heads=4, rope_parameters=dict(parameters)
+    )
+    expected = LlamaRotaryEmbedding(config).inv_freq.numpy()
+    with warnings.catch_warnings(), mx.stream(mx.Device(mx.cpu)):
+        warnings.simplefilter("error")
+        rope = make_rope(parameters, DIMS, traditional=False)
+        got = 1.0 / np.array(rope.periods)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)

@@ -160,7 +160,9 @@ def _llama3(plain: Frequencies, parameters: Mapping[str, Any]) -> tuple[Frequenc
     """Divide the long waves by the factor, keep the short ones, and blend between."""
     low, high = float(parameters["low_freq_factor"]), float(parameters["high_freq_factor"])
     turns = float(parameters["original_max_position_embeddings"]) * plain / (2 * math.pi)
-    blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    # Llama 4 Scout has one border: nothing lies between, and what lies on it is a long wave.
+    reach = high - low
+    blend = np.clip((turns - low) / reach, 0.0, 1.0) if reach else (turns > low).astype(float)
     return plain * (blend + (1.0 - blend) / float(parameters["factor"])), 1.0
 
 
