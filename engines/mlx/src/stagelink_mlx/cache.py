@@ -1,4 +1,4 @@
-"""What a stream keeps in each layer: keys and values, or a recurrent state that can be cut back.
+"""What a stream keeps in each layer: keys and values, plain ones beside them, recurrent states.
 
 It decides nothing about a plan (the seam does) and computes no attention; mlx_lm's layers call it
 as they call mlx_lm's own caches.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SPAN_ROWS",
+    "Beside",
     "Both",
     "KeysValues",
     "LayerCache",

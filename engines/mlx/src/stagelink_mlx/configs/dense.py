@@ -11,6 +11,7 @@ from typing import Any
 from stagelink_mlx.configs.wide import refuse_field
 
 __all__ = [
+    "PHI_SMALL_SILENT",
     "base_width",
     "blocks_of_layers",
     "bounds",
