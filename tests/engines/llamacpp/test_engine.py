@@ -23,6 +23,7 @@ from stagelink_llamacpp import LlamaCppEngine
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.devices import find_device
 from stagelink_llamacpp.library import library
+from stagelink_llamacpp.pages import Dropping
 from stagelink_numpy.tiny import make_tiny
 
 if TYPE_CHECKING:
@@ -199,3 +200,28 @@ def test_what_a_heartbeat_raises_ends_the_round_and_the_engine(
     with pytest.raises(EngineError) as caught:
         pipeline.play(chunked(2, list(range(40)), 40))
     assert caught.value.reason == "engine_state"
+
+
+@pytest.mark.parametrize("at", ["start", "stop"])
+def test_what_breaks_the_dropping_of_pages_off_is_raised_and_not_swallowed(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, native = make_gguf(tmp_path, "llama", kind="Q4_0"), library()
+    broken: list[str] = []
+
+    def fail(_: Dropping) -> None:
+        if not broken:
+            broken.append(at)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Dropping, at, fail)
+    with pytest.raises(KeyboardInterrupt):
+        Context(
+            native,
+            path,
+            find_device(native, "cpu"),
+            Shape(64, 1, 8, "float16", 1),
+            Nodes(None),
+            held_once=(0, path.stat().st_size),
+        )
+    assert broken == [at]

@@ -5,6 +5,7 @@ No model is loaded here; how large a loaded stage is stands in test_memory.py.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import subprocess
@@ -15,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stagelink_llamacpp import pages
 from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the advice is Linux's")
 _MIB = 1 << 20
+_MAP_FIXED = 0x10
 _SMAPS = Path("/proc/self/smaps")
 
 
@@ -71,6 +74,8 @@ def _mapped(path: Path, count: int) -> tuple[mmap.mmap, np.ndarray]:
     """Return a mapped file of random bytes, all pages of which are resident."""
     path.write_bytes(np.random.default_rng(1).integers(0, 256, count, np.uint8).tobytes())
     with path.open("rb") as file:
+        # Pages that are not on the disk yet cannot leave memory.
+        os.fsync(file.fileno())
         memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
     array = np.frombuffer(memory, np.uint8)
     assert array.tobytes() == path.read_bytes()
@@ -103,6 +108,28 @@ def test_pages_that_are_read_again_are_dropped_again_until_it_stops(tmp_path: Pa
         dropping.stop()
     assert array.tobytes() == path.read_bytes()
     assert _field(array.ctypes.data, "Rss") == 8 * _MIB
+
+
+def test_memory_that_is_mapped_in_the_place_of_the_file_keeps_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "weights.gguf"
+    _held, array = _mapped(path, 8 * _MIB)
+    expected = _pattern(8 * _MIB)
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    dropping = Dropping(path, 0, 8 * _MIB)
+    dropping.start()
+    try:
+        rights, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        at = array.ctypes.data
+        assert library.mmap(at, 8 * _MIB, rights, flags | _MAP_FIXED, -1, 0) == at
+        ctypes.memmove(at, expected.ctypes.data, 8 * _MIB)
+        deadline = time.monotonic() + 20 * pages._DROP_SECONDS
+        while time.monotonic() < deadline:
+            assert array.tobytes() == expected.tobytes()
+    finally:
+        dropping.stop()
+    assert array.tobytes() == expected.tobytes()
 
 
 def test_nothing_is_dropped_of_a_file_that_is_not_mapped_or_after_the_stop(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Context:
         self._can_repeat = not (
             api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model)
         )
-        self._batch = NativeBatch(library, shape.rows, nodes.positions_per_row)
+        self._batch = NativeBatch(library, self.call_rows, nodes.positions_per_row)
 
     def rows(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
         """Run rows through all layers and write those of the last one.
@@ -270,13 +270,13 @@ class Context:
             try:
                 if alive is not None:
                     alive(fraction)
+                if dropping is not None and fraction < 1:
+                    # Tensors are read from now on.
+                    dropping.start()
+                elif dropping is not None:
+                    dropping.stop()
             except BaseException as error:  # noqa: BLE001 - it cannot pass through C; raised after
                 broken.append(error)
-            if dropping is not None and not broken and fraction < 1:
-                # Tensors are read from now on, and nothing is unmapped before the last one was.
-                dropping.start()
-            elif dropping is not None:
-                dropping.stop()
             return not broken
 
         callback = api.llama_progress_callback(tell)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MAPS = "/proc/self/maps"
-# Linux's advice: include/uapi/asm-generic/mman-common.h. `_COLLAPSE` is of Linux 6.1.
-_DROP, _HUGE, _COLLAPSE = 4, 14, 25
+# Linux's advice: include/uapi/asm-generic/mman-common.h. `_PAGE_OUT` is of Linux 5.4, `_COLLAPSE`
+# of 6.1.
+_HUGE, _PAGE_OUT, _COLLAPSE = 14, 21, 25
 _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
@@ -87,8 +88,10 @@ def collapse_new(before: Spans, tell: Callable[[], object]) -> int:
 class Dropping:
     """Drops the resident pages of a part of a mapped file, again and again, until told to stop.
 
-    Who reads on has the pages back, as the file has them. The part must stay mapped meanwhile: what
-    is mapped there instead would lose what was written to it.
+    Who reads on has the pages back, as the file has them. llama.cpp unmaps parts of the file before
+    it says that it has loaded it, and all of it where it fails: what is mapped there by then is
+    advised too. So pages are written back or out, and none is thrown away: no byte is lost.
+    Nothing happens where the system refuses that, as Linux does for another user's file.
     """
 
     def __init__(self, path: Path, begin: int, size: int) -> None:
@@ -104,7 +107,7 @@ class Dropping:
         with contextlib.suppress(AttributeError, OSError):
             advise, spans = _advise(), self._spans()
             for begin, end in spans:
-                advise(begin, end - begin, _DROP)
+                advise(begin, end - begin, _PAGE_OUT)
             self._thread = threading.Thread(target=self._drop, args=(advise, spans), daemon=True)
             self._thread.start()
 
@@ -118,7 +121,7 @@ class Dropping:
     def _drop(self, advise: Callable[[int, int, int], int], spans: Spans) -> None:
         while not self._over.wait(_DROP_SECONDS):
             for begin, end in spans:
-                advise(begin, end - begin, _DROP)
+                advise(begin, end - begin, _PAGE_OUT)
 
     def _spans(self) -> Spans:
         """Return the addresses of the part's whole pages where it is mapped to be read."""
