@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
 
 _LATENT_EPSILON = 1e-6
+# Rows of a scan that are in memory at once: states are far wider than rows.
+_SCAN_ROWS = 64
 
 __all__ = ["GatedNorm", "SelectiveScan", "correct_recurrence"]
 
@@ -129,8 +131,14 @@ class SelectiveScan(nn.Module):
         step, fed, read = mx.split(self.x_proj(inner), [self.rank, self.rank + self.size], axis=-1)
         step, fed, read = self._normed(step, fed, read)
         step = nn.softplus(self.dt_proj(step)).astype(mx.float32)
-        states = self._states(step, inner, fed, cache)
-        out = (states @ read.astype(mx.float32)[..., None]).squeeze(-1)
+        parts = []
+        for at in range(0, rows.shape[1], _SCAN_ROWS):
+            block = (one[:, at : at + _SCAN_ROWS] for one in (step, inner, fed, read))
+            parts.append(self._scanned(cache, *block))
+            if rows.shape[1] > _SCAN_ROWS:
+                # Else the memory of all blocks is taken before the first of them is done.
+                mx.eval(parts[-1], cache[1])
+        out = mx.concatenate(parts, axis=1)
         out = out + self.D.astype(mx.float32) * inner
         cache.advance(rows.shape[1])
         scanned: mx.array = self.out_proj(out.astype(rows.dtype) * nn.silu(gate))
@@ -157,8 +165,18 @@ class SelectiveScan(nn.Module):
             fed, read = self.b_layernorm(fed), self.c_layernorm(read)
         return step, fed, read
 
-    def _states(self, step: mx.array, inner: mx.array, fed: mx.array, cache: Any) -> mx.array:
-        """Return the state after each row, ``[1, rows, channels, size]``, and keep the last."""
+    def _scanned(
+        self, cache: Any, step: mx.array, inner: mx.array, fed: mx.array, read: mx.array
+    ) -> mx.array:
+        """Return what is read of the state after each row, ``[1, rows, channels]``; keep the last.
+
+        Args:
+            cache: Its second array is the state, ``[1, channels, size]``.
+            step: ``[1, rows, channels]``, float32.
+            inner: ``[1, rows, channels]``.
+            fed: ``[1, rows, size]``.
+            read: ``[1, rows, size]``.
+        """
         decays = mx.exp(-mx.exp(self.A_log.astype(mx.float32)) * step[..., None])
         news = (step * inner)[..., None] * fed.astype(mx.float32)[:, :, None]
         state, states = cache[1], []
@@ -167,7 +185,8 @@ class SelectiveScan(nn.Module):
             state = new if state is None else state * decays[:, at] + new
             states.append(state)
         cache[1] = state
-        return mx.stack(states, axis=1)
+        seen: mx.array = (mx.stack(states, axis=1) @ read.astype(mx.float32)[..., None]).squeeze(-1)
+        return seen
 
 
 class PlainShares(nn.Module):
