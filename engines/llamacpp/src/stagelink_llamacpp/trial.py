@@ -183,6 +183,7 @@ def main(arguments: list[str]) -> int:
         positions_per_row=int(positions),
     )
     native = library()
+    before = native.reordered
     shape = Shape(2 * _ROWS, _SEQUENCES, _SEQUENCES * _ROWS, kv, 1)
     try:
         context = Context(native, Path(path), find_device(native, device), shape, nodes)
@@ -200,7 +201,7 @@ def main(arguments: list[str]) -> int:
     if mixed is not None:
         sys.stderr.write(f"{mixed}\n")
         return _MIXED
-    return _DONE_REORDERED if native.reordered else _DONE
+    return _DONE_REORDERED if native.reordered > before else _DONE
 
 
 def _mixed(context: Context) -> str | None:
