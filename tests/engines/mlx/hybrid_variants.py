@@ -180,6 +180,8 @@ def _nemotron() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
     name = "nemotron_h"
     letters = {"layers_block_type": None, "hybrid_override_pattern": "M-*EME*M"}
+    letters |= {"attention_head_dim": 16, "time_step_rank": 4}
+    letters |= {"rope_theta": 10000, "partial_rotary_factor": 1.0, "norm_eps": 1e-5}
     found[f"{name}-released"] = Variant(name, {}, {**letters, "num_hidden_layers": 8})
     older = ["mamba", "mlp", "attention", "moe", "mamba", "moe", "attention", "mamba"]
     found[f"{name}-older"] = Variant(name, {}, {"layers_block_type": older})
@@ -211,6 +213,7 @@ def _kimi() -> dict[str, Variant]:
     inside |= {"kda_layers": [1, 2, 3, 5, 6, 7], "full_attn_layers": [4, 8]}
     gone = dict.fromkeys(("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim"))
     words = {"moe_layer_freq": 1, "use_grouped_topk": True, "mla_use_nope": True}
+    words |= {"rope_theta": 10000.0}
     released = {"linear_attn_config": inside, "first_k_dense_replace": 1, **words, **gone}
     kinds = {"layer_types": None, "mlp_layer_types": None, "qk_head_dim": None}
     found[f"{name}-released"] = Variant(name, {}, {**released, **kinds})
@@ -233,6 +236,11 @@ def _others() -> dict[str, Variant]:
         found[f"olmo_hybrid-eigen_{eigen}"] = Variant(
             "olmo_hybrid", {"linear_allow_neg_eigval": eigen}
         )
+    still = {"rope_theta": None, "rope_type": "default"}
+    found["olmo_hybrid-still"] = Variant("olmo_hybrid", {"rope_parameters": still})
+    old = {"rope_parameters": None, "rope_theta": None}
+    found["olmo_hybrid-still_old"] = Variant("olmo_hybrid", {"rope_parameters": still}, old)
+    found["olmo_hybrid-usual_theta"] = Variant("olmo_hybrid", {}, {"rope_parameters": None})
     found["olmo_hybrid-attention_bias"] = Variant("olmo_hybrid", {"attention_bias": True})
     kinds = [FULL, *[LINEAR] * 7]
     found["olmo_hybrid-order"] = Variant("olmo_hybrid", {"layer_types": kinds})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "settle_falcon",
+    "settle_falcon_mamba",
     "settle_granite",
     "settle_griffin",
     "settle_jamba",
@@ -51,6 +52,17 @@ _NEMOTRON_WORDS = (
     "moe_shared_expert_overlap",
     "mtp_hybrid_override_pattern",
     "mtp_layers_block_type",
+    "num_logits_to_keep",
+    # Its attention does not turn; steps have the heads' number of values.
+    "partial_rotary_factor",
+    "rope_theta",
+    "time_step_rank",
+    "use_mamba_kernels",
+)
+_JAMBA_WORDS = (
+    "calc_logits_for_entire_prompt",
+    "mamba_inner_layernorms",
+    "n_ctx",
     "num_logits_to_keep",
     "use_mamba_kernels",
 )
@@ -134,18 +146,29 @@ def settle_falcon(config: dict[str, Any], layers: int) -> None:
 
 def settle_mamba(config: dict[str, Any], layers: int) -> None:
     """Mamba: no layer attends, and heads that a file says nevertheless mean nothing."""
+    _scanned(config, layers, config.pop("expand") * config["hidden_size"])
+
+
+def _scanned(config: dict[str, Any], layers: int, width: int) -> None:
+    """Settle a model of recurrences of ``width`` values alone."""
     _drop(config, (*_STEP_TRAINING, *_MAMBA_TRAINING, "time_step_max", "time_step_min"))
     _same(
         config,
         {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "intermediate_size"},
     )
     _recurrent_only(config, layers)
-    width = config.pop("expand") * config["hidden_size"]
     said = config.setdefault("intermediate_size", width)
     if said != width:
         raise refuse_field("intermediate_size", f"{width} as expand says", said)
     if config["time_step_rank"] == "auto":
         config["time_step_rank"] = -(-config["hidden_size"] // 16)
+
+
+def settle_falcon_mamba(config: dict[str, Any], layers: int) -> None:
+    """Falcon Mamba: the released file's expand is another one than its inner width's."""
+    # Tensors are held against what is said.
+    width = config.pop("expand") * config["hidden_size"]
+    _scanned(config, layers, config.get("intermediate_size", width))
 
 
 def settle_mamba2(config: dict[str, Any], layers: int) -> None:
@@ -162,7 +185,9 @@ def settle_mamba2(config: dict[str, Any], layers: int) -> None:
 
 def settle_jamba(config: dict[str, Any], layers: int) -> None:
     """Jamba: which layers attend, and which have experts, is said by two numbers each."""
-    _drop(config, (*_MAMBA_TRAINING, "use_mamba_kernels", "calc_logits_for_entire_prompt"))
+    if config.get("mamba_inner_layernorms", True) is not True:
+        raise refuse_field("mamba_inner_layernorms", "True", config["mamba_inner_layernorms"])
+    _drop(config, (*_MAMBA_TRAINING, *_JAMBA_WORDS))
     period, offset = config.pop("attn_layer_period"), config.pop("attn_layer_offset")
     kinds = ["attention" if n % period == offset else "mamba" for n in range(layers)]
     config["attn_layer_period"], config["attn_layer_offset"] = period, offset
@@ -206,6 +231,9 @@ def settle_griffin(config: dict[str, Any], layers: int) -> None:
 
 def settle_kimi(config: dict[str, Any], layers: int) -> None:
     """Kimi Linear: what is linear stands in a mapping of its own, or beside the rest."""
+    if config["mla_use_nope"] is True:
+        # Files say a theta by which nothing turns.
+        _drop(config, ("rope_theta",))
     linear = dict(config.pop("linear_attn_config", None) or {})
     for key, field, usual in (
         ("head_dim", "linear_head_dim", 128),
@@ -259,6 +287,7 @@ def settle_lightning(config: dict[str, Any], layers: int) -> None:
 def settle_nemotron(config: dict[str, Any], layers: int) -> None:
     """Nemotron-H: a layer is one thing only, and letters or words say which."""
     _drop(config, (*_STEP_TRAINING, *_NEMOTRON_WORDS))
+    _same(config, {"norm_eps": "layer_norm_epsilon", "rms_norm_eps": "layer_norm_epsilon"})
     letters = config.get("hybrid_override_pattern")
     words = config.get("layers_block_type")
     if isinstance(letters, str):

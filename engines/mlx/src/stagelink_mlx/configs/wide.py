@@ -31,7 +31,6 @@ _WORDS: Final = frozenset(
         "_name_or_path",
         "_num_labels",
         "_sliding_window_pattern",
-        "activation_function",
         "architectures",
         "attention_softmax_in_fp32",
         "attention_probs_dropout_prob",
@@ -136,9 +135,10 @@ def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Famil
     for key in (_SHARE, "rope_theta"):
         if key not in said:
             config.pop(key, None)
+    turns = bool(recipe.rope) and not (recipe.stills_null and _is_still(config, off))
     if recipe.settle is not None:
         recipe.settle(config, family.layers)
-    config["rope_parameters"] = _ropes(config, recipe) if recipe.rope else _unturned(config)
+    config["rope_parameters"] = _ropes(config, recipe) if turns else _unturned(config)
     heads = _count(config, "num_attention_heads")
     if config.get("head_dim") is None:
         config["head_dim"] = _count(config, "hidden_size") // heads
@@ -170,8 +170,20 @@ def _usual_words(config: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     return found
 
 
+def _is_still(config: dict[str, Any], off: Mapping[str, object]) -> bool:
+    """Return whether a theta is null, beside which no other one stands; take it if so."""
+    inside = config.get("rope_parameters")
+    if isinstance(inside, dict) and "rope_theta" in inside:
+        is_null = inside["rope_theta"] is None and inside.keys() <= {"rope_theta", "rope_type"}
+    else:
+        is_null = "rope_theta" in off and not inside
+    if is_null:
+        config.pop("rope_parameters", None)
+    return is_null
+
+
 def _unturned(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how nothing turns, in a family with a table of positions."""
+    """Return how nothing turns, in a family without RoPE or a config that says none."""
     for key in ("rope_theta", "rope_scaling", "rope_parameters", _SHARE):
         if config.get(key) is not None:
             raise refuse_field(key, "no such field", config[key])

@@ -55,6 +55,7 @@ class Recipe:
         positions: The name of the table of positions in the body, where there is one.
         attention: Where a layer has its attention.
         rope: The name in there of what turns heads by position; empty where nothing does.
+        stills_null: Whether a theta of the value null means that nothing turns.
         by_name: Whether layers take mask and cache by name only.
         call: How else layers are called: a key of ``layers._CALLS``.
         words: This family's words of a config and of mlx_lm's arguments, with the usual ones.
@@ -103,6 +104,7 @@ class Recipe:
     positions: str = ""
     attention: str = "self_attn"
     rope: str = "rope"
+    stills_null: bool = False
     by_name: bool = False
     call: str = ""
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)

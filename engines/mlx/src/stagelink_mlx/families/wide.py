@@ -41,7 +41,15 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         ),
         "phi3": Recipe(
             "phi3",
-            fixed_fields(hidden_act="silu", attention_bias=False),
+            fixed_fields(
+                hidden_act="silu",
+                attention_bias=False,
+                # Words of Phi-4-mini's file.
+                full_attn_mod=1,
+                interpolate_factor=(1, 1.0),
+                lm_head_bias=False,
+                mlp_bias=False,
+            ),
             meant={},
             slides_alike=True,
         ),
@@ -49,6 +57,8 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             "starcoder2",
             fixed_fields(
                 hidden_act=("gelu", "gelu_pytorch_tanh"),
+                # Of released files; hidden_act is what is read.
+                activation_function=("gelu", "gelu_pytorch_tanh"),
                 use_bias=True,
                 mlp_type="default",
                 norm_type="layer_norm",
@@ -91,6 +101,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             fixed_fields(hidden_act="silu", **_TIED),
             meant={"attention_bias": False, "use_qk_norm": False, "layer_norm_bias": False},
             traditional=True,
+            made=frozenset(("model_max_length",)),
             logits_factor="logit_scale",
         ),
         "cohere2": Recipe(
