@@ -202,6 +202,9 @@ def _own() -> dict[str, Variant]:
     )
     run = {"inference_runner": 0, "pad_key_length": True, "validate_runner_input": True}
     found["gpt_bigcode-released"] = _of("gpt_bigcode", {}, run)
+    found["gpt_bigcode-exact-two_layers"] = _of(
+        "gpt_bigcode", {"activation_function": "gelu", "num_hidden_layers": 2}
+    )
     words = {"gradient_checkpointing": False, "rotary": True, "scale_attn_weights": True}
     found["gptj-released"] = _of("gptj", {}, words)
     apart = {"tie_word_embeddings": False}

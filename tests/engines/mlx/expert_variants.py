@@ -290,6 +290,7 @@ def _by_kind() -> dict[str, Variant]:
         "moe_layer_freq": [0] + [1] * 7,
         "n_shared_experts": None,
         "partial_rotary_factor": 0.334,
+        "rms_norm_eps": None,
         "rope_parameters": None,
         "rope_theta": 5000000,
         "sliding_window": 15,

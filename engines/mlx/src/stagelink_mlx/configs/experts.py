@@ -113,6 +113,7 @@ def settle_mimo_v2_flash(config: dict[str, Any], layers: int) -> None:
         }
     if config.get("routed_scaling_factor") is None:
         config["routed_scaling_factor"] = 1.0
+    config.setdefault("rms_norm_eps", 1e-5)
     reach = config.pop("sliding_window_size", None)
     if reach is not None:
         # It counts the positions before a row, and the window the row itself, too.
@@ -120,7 +121,7 @@ def settle_mimo_v2_flash(config: dict[str, Any], layers: int) -> None:
     turns = config["rope_parameters"]
     meant = {
         "hybrid_layer_pattern": [int(k == "sliding_attention") for k in config["layer_types"]],
-        "layernorm_epsilon": config.get("rms_norm_eps"),
+        "layernorm_epsilon": config["rms_norm_eps"],
         "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
         "rope_theta": turns["full_attention"].get("rope_theta"),
         "swa_rope_theta": turns["sliding_attention"].get("rope_theta"),

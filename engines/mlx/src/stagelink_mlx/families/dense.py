@@ -58,11 +58,13 @@ _TRANSFORMERS: Final[dict[str, Recipe]] = {
         words=_GPT2,
         settle=fields.fourfold,
         unread=_MASKS,
+        # Of heads for other tasks, and how results are returned.
+        made=frozenset(("n_special", "output_past", "predict_special_tokens")),
     ),
     "gpt_bigcode": Recipe(
         "gpt_bigcode",
         fixed_fields(
-            hidden_act=_TANH,
+            hidden_act=("gelu", *_TANH),
             add_cross_attention=False,
             scale_attn_weights=True,
         ),
@@ -112,6 +114,7 @@ _TRANSFORMERS: Final[dict[str, Recipe]] = {
         settle=fields.fourfold,
         unread=(*_MASKS, *_TABLES),
         renames=(("embed_out.", "model.embed_out."), ("model.model.", "model.")),
+        made=frozenset(("custom_pipelines",)),
     ),
     "gptj": Recipe(
         "gptj",

@@ -38,11 +38,13 @@ LONE_DENSE_RECIPES: Final[Mapping[str, Recipe]] = {
     "minicpm": Recipe(
         "minicpm",
         fixed_fields(hidden_act="silu", attention_bias=False),
-        meant={},
+        # Its authors' theta where a file says none; mlx_lm's arguments have another one.
+        meant={"rope_theta": 10000.0},
         embedding_scale="scale_emb",
         logits_divisor="logits_divisor",
         settle=fields.base_width,
-        made=frozenset(("logits_divisor",)),
+        # The second is of training.
+        made=frozenset(("logits_divisor", "mup_denominator")),
     ),
     "mimo": Recipe(
         "mimo",

@@ -32,7 +32,7 @@ def corrected(layer: Any, family: Family) -> Any:
     if family.model_type == "gpt_neox" and config["hidden_act"] == "gelu":
         # mlx_lm's block has the tanh form.
         layer.mlp = _TwoMatrices(layer.mlp, ("dense_h_to_4h", "dense_4h_to_h"), nn.gelu)
-    elif family.model_type == "gpt_bigcode":
+    elif family.model_type == "gpt_bigcode" and config["hidden_act"] != "gelu":
         layer.mlp = _TwoMatrices(layer.mlp, ("c_fc", "c_proj"), nn.gelu_approx)
     elif family.model_type == "olmo":
         for name in ("input_layernorm", "post_attention_layernorm"):
