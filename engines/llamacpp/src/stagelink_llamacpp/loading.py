@@ -12,7 +12,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.engine import CheckpointError, give_back
+from stagelink.engine import CheckpointError, EngineError, give_back
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
@@ -136,7 +136,8 @@ def _compared(
         try:
             loaded = _loaded(library, own, paths, asked, alive)
             made.callback(loaded.close)
-        except Exception as error:  # noqa: BLE001 - raised below where the files are not to blame
+        except (CheckpointError, EngineError, OSError) as error:
+            # Raised below, where the files are not to blame.
             failed = error
         # What another process puts there from now on was not loaded.
         replaced = comparison.replaced()
