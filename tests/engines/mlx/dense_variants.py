@@ -245,6 +245,8 @@ def _newer() -> dict[str, Variant]:
     for name in ("exaone", "iquestcoder"):
         for key in ("attention_bias", "mlp_bias"):
             found[f"{name}-{key}"] = _of(name, {key: True})
+    relu = {"activation_function": "relu"}
+    found["iquestcoder-other_word"] = _of("iquestcoder", {}, relu, "config_field", "activation_")
     words = {"activation_function": "silu", "layer_norm_epsilon": 1e-5, "embed_dropout": 0.0}
     gone = {"hidden_act": None, "rms_norm_eps": None, "num_hidden_layers": None}
     found["exaone-two_words"] = _of("exaone", {}, {"num_layers": 7}, "config_field", "num_layers")

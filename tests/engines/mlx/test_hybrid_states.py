@@ -5,6 +5,7 @@ Rows are held against transformers' in test_hybrid.py.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +99,32 @@ def test_a_row_alone_has_the_bounds_of_time_steps_that_a_prompt_has(
     # A bound that none of these steps meets would be held by anything.
     unbound = whole_logits(make_family(tmp_path / "unbound", name), ids)
     assert abs(unbound - expected).max() > 1e-2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mamba2", "nemotron_h"])
+def test_a_piece_longer_than_a_step_of_the_scan_has_the_rows_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # mlx_lm's scan goes on from its own state after 256 rows.
+    monkeypatch.setitem(FAMILIES, name, HYBRID[name])
+    folder, ids = make_family(tmp_path, name), token_ids(1, 300)
+    stages = make_pipeline(folder, [3], context=400, rows_max=300)
+    logits = logits_of(stages.play(in_chunks(ids, [300])))
+    assert abs(logits - whole_logits(folder, ids)).max() <= 1e-4
+
+
+def test_another_expand_beside_the_width_of_a_falcon_mamba_changes_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, "falcon_mamba", HYBRID["falcon_mamba"])
+    folder, rows = make_family(tmp_path, "falcon_mamba"), in_chunks(token_ids(1, 12), [12])
+    expected = make_pipeline(folder, [3]).play(rows)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    assert config["intermediate_size"] == config["expand"] * config["hidden_size"]
+    path.write_text(json.dumps(config | {"expand": 16}))
+    assert_same_bits(make_pipeline(folder, [3]).play(rows), expected)
 
 
 def test_rows_that_run_again_turn_by_their_own_positions(tmp_path: Path) -> None:
