@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.float32]
 
-__all__ = ["WholeVariant", "hold_whole", "refuse_whole", "write_whole"]
+__all__ = ["WholeVariant", "hold_whole", "quantized_whole", "refuse_whole", "write_whole"]
 
 _ROWS = 232
 _CHUNKS = (70, 1, 1, 30, 90, 40)
@@ -84,7 +84,7 @@ def hold_whole(folder: Path, variant: WholeVariant) -> None:
 
     write_whole(folder, variant)
     if variant.bits:
-        folder = _quantized(folder, variant.bits)
+        folder = quantized_whole(folder, variant.bits)
     rng = np.random.default_rng(variant.seed)
     ids = [int(one) for one in rng.integers(0, 250, _ROWS)]
     model, _ = load_model(folder)
@@ -136,7 +136,7 @@ def write_whole(folder: Path, variant: WholeVariant) -> dict[str, Any]:
     return config
 
 
-def _quantized(folder: Path, bits: int) -> Path:
+def quantized_whole(folder: Path, bits: int) -> Path:
     """Quantize a folder as mlx_lm does; return the new one."""
     from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 

@@ -21,6 +21,7 @@ from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.parts.corrections import correct_layers
 from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
+from stagelink_mlx.parts.routers import Router
 from stagelink_mlx.parts.sums import use_short_sums
 from stagelink_mlx.weights import Weights
 
@@ -100,6 +101,7 @@ class LayerRange:
         self._layers = [corrected(layer, family) for layer in self._layers]
         correct_layers(self._layers, family, first)
         self._turn_heads()
+        self._weights.routers = frozenset(self._routers())
         self._quantize()
         self.held_bytes = sum(self._check(at, names) for at, names in self._parts())
 
@@ -227,6 +229,14 @@ class LayerRange:
                     how[stem] = {"bits": bits, "group_size": width // scales.shape[-1]}
             if how:
                 nn.quantize(module, class_predicate=_chooser(how))
+
+    def _routers(self) -> Iterator[str]:
+        """Yield the names of the parameters of ``Router`` modules, as ``Weights`` has them."""
+        for n in range(self._first, self._end):
+            layer, prefix = self._place(n)
+            for path, module in layer.named_modules():
+                if isinstance(module, Router):
+                    yield from (f"{prefix}{path}.{name}" for name in module.parameters())
 
     def _parts(self) -> Iterator[tuple[int | None, list[str]]]:
         """Yield each part that is read at once, with its tensors: the ends, then every layer."""

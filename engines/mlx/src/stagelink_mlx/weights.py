@@ -25,6 +25,8 @@ __all__ = ["Weights"]
 
 _NORM = "norm.weight"
 _STORED = ("F32", "F16", "BF16")
+# What the choice of experts adds to their scores.
+_CORRECTIONS = ("e_score_correction_bias", "expert_bias")
 
 
 class Weights:
@@ -33,6 +35,8 @@ class Weights:
     Attributes:
         outer: What stands before ``model.`` in those names.
         layers_at: What stands after that, before a layer's number.
+        routers: The names of parameters that choose experts, which are float32 whatever a file or
+            the rows are: transformers keeps most of them so, and the choice is computed so.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Weights:
         self._keeps = getattr(model, "cast_predicate", lambda _: True)
         self.outer = recipe.outer
         self.layers_at = f"{recipe.body}.{recipe.layers}."
+        self.routers: frozenset[str] = frozenset()
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
         self._layout = {**LAYOUTS, **DENSE_LAYOUTS, **HYBRID_LAYOUTS}[recipe.layout]
@@ -85,7 +90,10 @@ class Weights:
 
     def _cast(self, name: str, array: mx.array) -> mx.array:
         if mx.issubdtype(array.dtype, mx.floating):
-            array = array.astype(self._dtype if self._keeps(name) else mx.float32)
+            is_float32 = (
+                name in self.routers or name.endswith(_CORRECTIONS) or not self._keeps(name)
+            )
+            array = array.astype(mx.float32 if is_float32 else self._dtype)
         return mx.contiguous(array)
 
     def _renamed(self, name: str) -> str:
@@ -136,6 +144,8 @@ class Weights:
     def _quantization(self, name: str) -> tuple[int, int] | None:
         """Return bits and group size of a matrix that stays in MLX's affine form."""
         if any(part in name for part in self._recipe.dense):
+            return None
+        if self.outer + self._renamed(name) in self.routers:
             return None
         return self._checkpoint.quantization(name)
 
