@@ -64,7 +64,6 @@ _MINIMAX_M2: Final = Recipe(
     ),
     model_type="minimax",
     meant={"scoring_func": "sigmoid", "shared_intermediate_size": 0, "use_qk_norm": True},
-    dense=(".block_sparse_moe.gate.",),
     layout="stacked",
     renames=((".block_sparse_moe.e_score_", ".block_sparse_moe.gate.e_score_"),),
     # Of a drafter, and of a shared expert of no width.
@@ -194,7 +193,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 **_ONE_GROUP,
             },
             embedding_scale="embedding_factor",
-            dense=(".router.gate.",),
             layout="stacked",
             renames=(
                 *_STACKS,
@@ -229,7 +227,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "use_bias": False,
             },
             traditional=True,
-            dense=(".mlp.gate.",),
             layout="flat_correction",
             renames=((".mlp.moe_statics.", ".mlp.gate."),),
             made=frozenset(("moe_norm_min",)),
@@ -262,7 +259,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "use_mixed_mlp_moe": True,
                 "use_qk_norm": True,
             },
-            dense=(".mlp.gate.wg.",),
             layout="stacked",
             renames=((".mlp.gate.wg.", ".mlp.gate."), (".shared_mlp.", ".shared_experts.")),
             call="pair",
@@ -349,7 +345,6 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "moe_router_score_func": "sigmoid",
                 "sliding_window": 512,
             },
-            dense=(".mlp.gate.",),
             layout="stacked",
             renames=(
                 (".mlp.gate.proj.", ".mlp.gate."),

@@ -112,7 +112,7 @@ LATENT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 **_ONE_GROUP,
             },
             traditional=True,
-            dense=(".kv_b_proj.", ".mlp.gate."),
+            dense=(".kv_b_proj.",),
             layout="latent",
             call="grown",
             made=_LATENT | {"llama_4_scaling_beta"},
