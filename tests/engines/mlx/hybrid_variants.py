@@ -238,8 +238,6 @@ def _others() -> dict[str, Variant]:
         )
     still = {"rope_theta": None, "rope_type": "default"}
     found["olmo_hybrid-still"] = Variant("olmo_hybrid", {"rope_parameters": still})
-    old = {"rope_parameters": None, "rope_theta": None}
-    found["olmo_hybrid-still_old"] = Variant("olmo_hybrid", {"rope_parameters": still}, old)
     found["olmo_hybrid-usual_theta"] = Variant("olmo_hybrid", {}, {"rope_parameters": None})
     found["olmo_hybrid-attention_bias"] = Variant("olmo_hybrid", {"attention_bias": True})
     kinds = [FULL, *[LINEAR] * 7]

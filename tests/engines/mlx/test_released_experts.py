@@ -48,6 +48,28 @@ def test_the_inner_width_that_a_falcon_mamba_says_is_meant_beside_another_expand
 
 
 @pytest.mark.parametrize(
+    ("said", "theta"),
+    [
+        ({"rope_parameters": None, "rope_theta": None}, None),
+        ({"rope_parameters": {"rope_theta": None}}, None),
+        ({"rope_parameters": None}, 10000.0),
+        ({"rope_parameters": {"rope_theta": 5000.0}, "rope_theta": None}, 5000.0),
+    ],
+)
+def test_nothing_turns_in_an_olmo_hybrid_whose_theta_is_null(
+    said: dict[str, Any], theta: float | None
+) -> None:
+    family = _understood(RELEASED_PLAIN["Olmo-Hybrid-7B"] | said)
+    _, arguments = model_arguments(family, check_family(family))
+    assert arguments.rope_theta == theta
+
+
+def test_a_minicpm_without_a_theta_means_that_of_its_authors() -> None:
+    family = _understood(RELEASED_PLAIN["MiniCPM-2B"])
+    assert family.config["rope_parameters"]["rope_theta"] == 10000.0
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         ("Nemotron-3-Nano", {"norm_eps": 1e-6}),
