@@ -119,9 +119,8 @@ def _held(folder: Path, layers: int) -> dict[str, mx.Dtype]:
         checkpoint, family, 0, layers, lead=False, dtype=mx.bfloat16, on_cpu=True, context=256
     )
     made.load(lambda _: None)
-    modules = enumerate(made._layers)
     return {
         f"{n}.{name}": array.dtype
-        for n, layer in modules
-        for name, array in tree_flatten(layer.parameters())
+        for n, layer in enumerate(made._layers)
+        for name, array in dict(tree_flatten(layer.parameters())).items()
     }
