@@ -118,9 +118,9 @@ class _StaleRow(KeysValues):
 
     _cut_at = -1
 
-    def cut(self, position: int) -> None:
+    def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
         self._cut_at = position if position < self.offset else -1
-        super().cut(position)
+        super().cut(position, replay)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         at, self._cut_at = self._cut_at, -1
