@@ -193,40 +193,51 @@ class Recurrent:
         self._points = [_Point(position, tuple(self._now))] * 3
 
 
-class Both:
+class _Pair:
+    """Two states of one layer that are cut, saved and restored together.
+
+    The second one is keys and values.
+    """
+
+    def __init__(self, first: Recurrent | KeysValues, second: KeysValues) -> None:
+        self._first, self._second = first, second
+
+    def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
+        """Cut both back to ``position``; see ``Recurrent.cut``."""
+        self._first.cut(position, replay)
+        self._second.cut(position)
+
+    def grows(self) -> tuple[bool, ...]:
+        """Say of each array of ``saved`` whether its third dimension counts positions."""
+        return self._first.grows() + self._second.grows()
+
+    def arrays(self) -> tuple[mx.array, ...]:
+        """Return what must be evaluated before a call returns."""
+        return self._first.arrays() + self._second.arrays()
+
+    def saved(self) -> tuple[mx.array, ...]:
+        """Return the state: the first one's, then the second one's keys and values."""
+        return self._first.saved() + self._second.saved()
+
+    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
+        """Take what ``saved`` gave."""
+        self._first.restore(state[:-2], position)
+        self._second.restore(state[-2:], position)
+
+
+class Both(_Pair):
     """What a layer keeps that attends and has a recurrence: one state of each kind."""
 
     def __init__(self, context: int) -> None:
         """Begin empty; at most ``context`` positions come."""
-        self.recurrent, self._keys_values = Recurrent(), KeysValues(context)
+        self.recurrent = Recurrent()
+        super().__init__(self.recurrent, KeysValues(context))
 
     def __getitem__(self, at: int) -> Recurrent | KeysValues:
-        return (self.recurrent, self._keys_values)[at]
-
-    def cut(self, position: int, replay: Callable[[mx.array], object]) -> None:
-        """Cut both back to ``position``; see ``Recurrent.cut``."""
-        self.recurrent.cut(position, replay)
-        self._keys_values.cut(position)
-
-    def grows(self) -> tuple[bool, ...]:
-        """Say of each array of ``saved`` whether its third dimension counts positions."""
-        return self.recurrent.grows() + self._keys_values.grows()
-
-    def arrays(self) -> tuple[mx.array, ...]:
-        """Return what must be evaluated before a call returns."""
-        return self.recurrent.arrays() + self._keys_values.arrays()
-
-    def saved(self) -> tuple[mx.array, ...]:
-        """Return the state: the recurrence's, then keys and values."""
-        return self.recurrent.saved() + self._keys_values.saved()
-
-    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
-        """Take what ``saved`` gave."""
-        self.recurrent.restore(state[:-2], position)
-        self._keys_values.restore(state[-2:], position)
+        return (self._first, self._second)[at]
 
 
-class Beside:
+class Beside(_Pair):
     """Keys and values, and what they were before the row before was mixed into each.
 
     All positions of both are held, so that a cut to any of them is exact.
@@ -236,33 +247,12 @@ class Beside:
         """Begin empty; at most ``context`` positions come."""
         # A piece of the plain ones comes with the row before it.
         self.mixed, self.plain = KeysValues(context, window), KeysValues(context, 2)
+        super().__init__(self.mixed, self.plain)
 
     @property
     def offset(self) -> int:
         """Positions held."""
         return self.mixed.offset
-
-    def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
-        """Forget what lies at ``position`` and after it."""
-        self.mixed.cut(position, replay)
-        self.plain.cut(position, replay)
-
-    def grows(self) -> tuple[bool, ...]:
-        """Say of each array of ``saved`` whether its third dimension counts positions."""
-        return self.mixed.grows() + self.plain.grows()
-
-    def arrays(self) -> tuple[mx.array, ...]:
-        """Return what must be evaluated before a call returns."""
-        return self.mixed.arrays() + self.plain.arrays()
-
-    def saved(self) -> tuple[mx.array, ...]:
-        """Return the state: the mixed keys and values, then the plain ones."""
-        return self.mixed.saved() + self.plain.saved()
-
-    def restore(self, state: tuple[mx.array, ...], position: int) -> None:
-        """Take what ``saved`` gave."""
-        self.mixed.restore(state[:2], position)
-        self.plain.restore(state[2:], position)
 
 
 class Stateless:
