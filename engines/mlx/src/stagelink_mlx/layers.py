@@ -23,6 +23,7 @@ from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
 from stagelink_mlx.parts.sums import use_short_sums
+from stagelink_mlx.refusal import ADVICE
 from stagelink_mlx.weights import Weights
 
 if TYPE_CHECKING:
@@ -335,7 +336,6 @@ def _chunk_mask(first: int, count: int, chunk: int) -> mx.array:
 
 def _refuse(reason: str, name: str, expected: str, got: str) -> CheckpointError:
     return CheckpointError(
-        f"mlx engine: {name}: expected {expected} as mlx_lm's layers have it, got {got}; "
-        "install stagelink[transformers] and use --engine transformers",
+        f"mlx engine: {name}: expected {expected} as mlx_lm's layers have it, got {got}; {ADVICE}",
         reason=reason,
     )

@@ -15,6 +15,7 @@ from stagelink_mlx.families.unserved import UNSERVED
 from stagelink_mlx.families.wide import WIDE_RECIPES
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.experts import expert_arguments
+from stagelink_mlx.refusal import ADVICE, refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ __all__ = ["check_family", "model_arguments", "rope_of_layer"]
 
 # Arguments of mlx_lm that no config has, and those that only its own RoPE reads.
 _OWN = frozenset(("rope_traditional", "original_max_position_embeddings"))
-_ADVICE = "install stagelink[transformers] and use --engine transformers"
 
 
 def check_family(family: Family) -> Recipe:
@@ -71,7 +71,7 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     if recipe.meant is not None:
         # What mlx_lm would take for meant need not be what the family's config means.
         for key in sorted(known - passed.keys() - HANDLED - _OWN):
-            raise _refuse(key, "a value", "nothing")
+            raise refuse_field(key, "a value", "nothing")
     arguments = taken(**{names[key]: value for key, value in passed.items()})
     if recipe.arguments == "ModelArgs":
         return module, arguments
@@ -108,9 +108,9 @@ def _check_field(
         right = (config["num_attention_heads"],)
     if right is not None:
         if value not in right:
-            raise _refuse(key, " or ".join(map(repr, right)), value)
+            raise refuse_field(key, " or ".join(map(repr, right)), value)
     elif key not in known | HANDLED | HARMLESS | recipe.made:
-        raise _refuse(key, "no such field", value)
+        raise refuse_field(key, "no such field", value)
 
 
 def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
@@ -183,14 +183,7 @@ def _interval(family: Family) -> int:
     if full != [(n + 1) % interval == 0 for n in range(family.layers)]:
         raise ConfigError(
             f"mlx engine: layer_types: expected every {interval}th layer to be a full one, got "
-            f"another order; {_ADVICE}",
+            f"another order; {ADVICE}",
             reason="layer_types",
         )
     return interval
-
-
-def _refuse(key: str, expected: str, got: object) -> ConfigError:
-    return ConfigError(
-        f"mlx engine: config field {key}: expected {expected}, got {str(got)[:60]!r}; {_ADVICE}",
-        reason="config_field",
-    )

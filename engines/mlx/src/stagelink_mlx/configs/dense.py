@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagelink_mlx.configs.wide import refuse_field
+from stagelink_mlx.refusal import refuse_field
 
 __all__ = [
     "PHI_SMALL_SILENT",

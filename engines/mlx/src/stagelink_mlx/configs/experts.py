@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stagelink_mlx.configs.wide import refuse_field
+from stagelink_mlx.refusal import refuse_field
 
 __all__ = [
+    "dense_before_sparse",
     "settle_afmoe",
     "settle_dots1",
     "settle_first_minimax",
@@ -32,6 +33,19 @@ _NO_LATENT: Final = (
     *("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
     *("n_group", "topk_group"),
 )
+
+
+def dense_before_sparse(blocks: list[str], layers: int) -> int:
+    """Return how many first layers have no experts, of a list that says it of each.
+
+    Raises:
+        ConfigError: ``config_field`` where layers without experts come later, too.
+    """
+    dense = blocks.index("sparse") if "sparse" in blocks else layers
+    if blocks != ["dense"] * dense + ["sparse"] * (layers - dense):
+        wanted = "dense layers before sparse ones, as many as layers"
+        raise refuse_field("mlp_layer_types", wanted, blocks)
+    return dense
 
 
 def settle_dots1(config: dict[str, Any], layers: int) -> None:

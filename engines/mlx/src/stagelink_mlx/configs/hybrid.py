@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from stagelink_mlx.configs.wide import refuse_field
+from stagelink_mlx.configs.experts import dense_before_sparse
+from stagelink_mlx.refusal import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,10 +257,7 @@ def settle_kimi(config: dict[str, Any], layers: int) -> None:
     config["linear_attn_config"] = {**linear, "kda_layers": numbers}
     blocks = config.pop("mlp_layer_types", None)
     if blocks is not None:
-        first = blocks.index("sparse") if "sparse" in blocks else layers
-        if blocks != ["dense"] * first + ["sparse"] * (layers - first):
-            raise refuse_field("mlp_layer_types", "dense layers before sparse ones", blocks)
-        config["first_k_dense_replace"] = first
+        config["first_k_dense_replace"] = dense_before_sparse(blocks, layers)
     config.setdefault("first_k_dense_replace", 1)
     both = config.get("qk_nope_head_dim", 0) + config.get("qk_rope_head_dim", 0)
     if config.pop("qk_head_dim", both) != both:

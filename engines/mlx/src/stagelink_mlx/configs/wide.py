@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from stagelink.engine import ConfigError
+from stagelink_mlx.refusal import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_mlx.families.recipes import Recipe
 
-__all__ = ["refuse_field", "understood"]
+__all__ = ["understood"]
 
-_ADVICE: Final = "install stagelink[transformers] and use --engine transformers"
 _SHARE: Final = "partial_rotary_factor"
 _KINDS: Final = {"full_attention": "full", "sliding_attention": "sliding"}
 # What transformers writes into every file, what is said of training and generation, and words of
@@ -286,12 +285,3 @@ def _number(config: dict[str, Any], key: str, usual: float | None = None) -> Non
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
         raise refuse_field(key, "a finite number above 0", value)
     config[key] = float(value)
-
-
-def refuse_field(key: str, expected: str, got: object, reason: str = "config_field") -> ConfigError:
-    """Return the refusal of a field of a config."""
-    shown = "nothing" if got is None else repr(got)[:60]
-    return ConfigError(
-        f"mlx engine: config field {key}: expected {expected}, got {shown}; {_ADVICE}",
-        reason=reason,
-    )

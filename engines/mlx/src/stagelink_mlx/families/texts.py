@@ -10,8 +10,8 @@ import dataclasses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from stagelink_mlx.configs.wide import refuse_field
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.refusal import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from mlx import nn
 
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.block_sparse import BlockSparseAttention
+from stagelink_mlx.parts.norms import bare_layer_norm, correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
 
 __all__ = ["corrected"]
-
-_OLMO_EPSILON = 1e-5
-# That of MiniCPM3's inner norms; its config says the epsilon of the others.
-_MINICPM_EPSILON = 1e-6
 
 
 def corrected(layer: Any, family: Family) -> Any:
@@ -34,16 +31,18 @@ def corrected(layer: Any, family: Family) -> Any:
         layer.mlp = _TwoMatrices(layer.mlp, ("dense_h_to_4h", "dense_4h_to_h"), nn.gelu)
     elif family.model_type == "gpt_bigcode" and config["hidden_act"] != "gelu":
         layer.mlp = _TwoMatrices(layer.mlp, ("c_fc", "c_proj"), nn.gelu_approx)
+    elif family.model_type == "starcoder2" and config["hidden_act"] == "gelu_pytorch_tanh":
+        # mlx_lm's block has the exact GELU.
+        layer.mlp = _TwoMatrices(layer.mlp, ("c_fc", "c_proj"), nn.gelu_approx)
     elif family.model_type == "olmo":
         for name in ("input_layernorm", "post_attention_layernorm"):
-            layer[name] = nn.LayerNorm(family.width, _OLMO_EPSILON, affine=False)
+            layer[name] = bare_layer_norm(config)
         if config.get("clip_qkv") is not None:
             layer.self_attn = _BoundedAttention(layer.self_attn, config["clip_qkv"])
     elif family.model_type == "bitnet":
         _hold_floats(layer)
     elif family.model_type == "minicpm3":
-        for name in ("q_a_layernorm", "kv_a_layernorm"):
-            layer.self_attn[name].eps = _MINICPM_EPSILON
+        correct_latent_norms(layer.self_attn)
     elif family.model_type == "ministral3":
         layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
     elif family.model_type == "nanochat":
@@ -103,15 +102,12 @@ class _BoundedAttention(nn.Module):
             for made in (self.q_proj, self.k_proj, self.v_proj)
         )
         queries, keys, values = (
-            mx.unflatten(one, -1, (heads, -1)).swapaxes(1, 2)
+            _by_head(one, heads)
             for one, heads in zip((queries, keys, values), self._heads, strict=True)
         )
         queries, keys = (self.rope(one, offset=at) for one in (queries, keys))
         keys, values = cache.update_and_fetch(keys, values)
-        seen = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=self._scale, mask=mask
-        )
-        out: mx.array = self.o_proj(seen.swapaxes(1, 2).flatten(-2))
+        out: mx.array = self.o_proj(_attended(queries, keys, values, self._scale, mask))
         return out
 
 
@@ -144,7 +140,7 @@ class _BareAttention(nn.Module):
 
     def __call__(self, rows: mx.array, mask: Any, cache: Any) -> mx.array:
         queries, keys, values = (
-            mx.unflatten(made(rows), -1, (heads, -1)).swapaxes(1, 2)
+            _by_head(made(rows), heads)
             for made, heads in zip((self.c_q, self.c_k, self.c_v), self._heads, strict=True)
         )
         at = cache.offset
@@ -153,10 +149,7 @@ class _BareAttention(nn.Module):
             for one in (queries, keys)
         )
         keys, values = cache.update_and_fetch(keys, values)
-        seen = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=self._scale, mask=mask
-        )
-        out: mx.array = self.c_proj(seen.swapaxes(1, 2).flatten(-2))
+        out: mx.array = self.c_proj(_attended(queries, keys, values, self._scale, mask))
         return out
 
 
@@ -178,8 +171,7 @@ class _MixingAttention(nn.Module):
         at, borders = cache.offset, (self._heads[0], self._heads[0] + self._heads[1])
         packed = mx.split(self.W_pack(rows), [one * self._width for one in borders], axis=-1)
         queries, *plain = (
-            mx.unflatten(one, -1, (heads, -1)).swapaxes(1, 2)
-            for one, heads in zip(packed, self._heads, strict=True)
+            _by_head(one, heads) for one, heads in zip(packed, self._heads, strict=True)
         )
         with_last = cache.plain.update_and_fetch(*plain)
         keys, values = (
@@ -188,11 +180,21 @@ class _MixingAttention(nn.Module):
         )
         queries, keys = (self._turn(one, offset=at) for one in (queries, keys))
         keys, values = cache.mixed.update_and_fetch(keys, values)
-        seen = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=self._scale, mask=mask
-        )
-        out: mx.array = self.o_proj(seen.swapaxes(1, 2).flatten(-2))
+        out: mx.array = self.o_proj(_attended(queries, keys, values, self._scale, mask))
         return out
+
+
+def _by_head(values: mx.array, heads: int) -> mx.array:
+    """Return ``[1, heads, rows, width]`` of ``[1, rows, heads * width]``."""
+    return mx.unflatten(values, -1, (heads, -1)).swapaxes(1, 2)
+
+
+def _attended(
+    queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: Any
+) -> mx.array:
+    """Return what heads ``[1, heads, rows, width]`` see, ``[1, rows, heads * width]``."""
+    seen = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
+    return seen.swapaxes(1, 2).flatten(-2)
 
 
 def _mixed(rows: mx.array, with_last: mx.array, kernel: mx.array) -> mx.array:

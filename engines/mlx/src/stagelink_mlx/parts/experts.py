@@ -11,12 +11,14 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from stagelink.engine import ConfigError
+from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
+from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
 from stagelink_mlx.parts.routers import NormedBlock, RoutedBlock, Router, Routing
 from stagelink_mlx.parts.sparse import SparseLatentAttention
+from stagelink_mlx.refusal import refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,9 +29,8 @@ if TYPE_CHECKING:
 
     Config = Mapping[str, Any]
 
-__all__ = ["correct_experts", "expert_arguments"]
+__all__ = ["correct_experts", "expert_arguments", "grouped_routing"]
 
-_LATENT_EPSILON: Final = 1e-6
 _KINDS: Final = {"sliding": "sliding_attention"}
 
 
@@ -63,11 +64,7 @@ def _dense_first(family: Family) -> int:
     said = family.config.get("mlp_layer_types")
     if said is None:
         return int(family.config["first_k_dense_replace"])
-    dense = said.index("sparse") if "sparse" in said else len(said)
-    if said != ["dense"] * dense + ["sparse"] * (family.layers - dense):
-        wanted = "dense layers before sparse ones, as many as layers"
-        raise _refuse("mlp_layer_types", wanted, said)
-    return dense
+    return dense_before_sparse(said, family.layers)
 
 
 def _exaone_moe(family: Family) -> dict[str, Any]:
@@ -76,7 +73,7 @@ def _exaone_moe(family: Family) -> dict[str, Any]:
     if family.config.get("is_moe_layer", sparse) != sparse:
         # transformers reads the other two fields alone.
         wanted = f"{dense} dense layers before sparse ones, as the other fields say"
-        raise _refuse("is_moe_layer", wanted, family.config["is_moe_layer"])
+        raise refuse_field("is_moe_layer", wanted, family.config["is_moe_layer"])
     return {
         "is_moe_layer": sparse,
         "layer_types": _kinds(family),
@@ -149,7 +146,7 @@ def _ernie4_5_moe(family: Family) -> dict[str, Any]:
     return {"moe_layer_end_index": family.layers - 1 if last == -1 else last}
 
 
-def _grouped(config: Config, experts: str = "n_routed_experts") -> Routing:
+def grouped_routing(config: Config, experts: str = "n_routed_experts") -> Routing:
     """Return the routing of DeepSeek-V3 and those after it."""
     return Routing(
         config[experts],
@@ -164,19 +161,19 @@ def _grouped(config: Config, experts: str = "n_routed_experts") -> Routing:
 def _correct_gate(layer: Any, family: Family, n: int) -> None:
     del n
     if "gate" in layer.mlp:
-        layer.mlp.gate = Router(_grouped(family.config), family.width)
+        layer.mlp.gate = Router(grouped_routing(family.config), family.width)
 
 
 def _correct_dots1(layer: Any, family: Family, n: int) -> None:
     del n
     if "gate" in layer.mlp:
-        gate, old = Router(_grouped(family.config), family.width), layer.mlp
+        gate, old = Router(grouped_routing(family.config), family.width), layer.mlp
         layer.mlp = RoutedBlock(gate, old.experts, old.shared_experts)
 
 
 def _correct_exaone_moe(layer: Any, family: Family, n: int) -> None:
     if "gate" in layer.mlp:
-        layer.mlp.gate = Router(_grouped(family.config, "num_experts"), family.width)
+        layer.mlp.gate = Router(grouped_routing(family.config, "num_experts"), family.width)
     # A window that is said leaves the layers that do not slide without positions.
     slides = family.layer_kinds[n] == "sliding"
     layer.self_attn.use_rope = slides or family.config.get("sliding_window") is None
@@ -246,21 +243,14 @@ def _correct_minimax_m2(layer: Any, family: Family, n: int) -> None:
 
 def _correct_glm4_moe_lite(layer: Any, family: Family, n: int) -> None:
     _correct_gate(layer, family, n)
-    _correct_latent_norms(layer)
-
-
-def _correct_latent_norms(layer: Any) -> None:
-    """Give the norms of latents transformers' epsilon, which is none of the config's."""
-    for name in ("q_a_layernorm", "kv_a_layernorm"):
-        if name in layer.self_attn:
-            layer.self_attn[name].eps = _LATENT_EPSILON
+    correct_latent_norms(layer.self_attn)
 
 
 def _correct_mistral4(layer: Any, family: Family, n: int) -> None:
     del n
     config = family.config
     if "switch_mlp" in layer.mlp:
-        routing = dataclasses.replace(_grouped(config), has_softmax=True, is_corrected=False)
+        routing = dataclasses.replace(grouped_routing(config), has_softmax=True, is_corrected=False)
         gate, old = Router(routing, family.width), layer.mlp
         layer.mlp = RoutedBlock(gate, old.switch_mlp, old.get("shared_experts"))
     _scale_by_yarn(layer, family)
@@ -293,7 +283,7 @@ def _correct_sparse(layer: Any, family: Family, n: int) -> None:
 
 def _correct_youtu(layer: Any, family: Family, n: int) -> None:
     del n
-    _correct_latent_norms(layer)
+    correct_latent_norms(layer.self_attn)
     _scale_by_yarn(layer, family)
 
 
@@ -356,11 +346,3 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "youtu_llm": _correct_youtu,
     }
 )
-
-
-def _refuse(key: str, expected: str, got: object) -> ConfigError:
-    return ConfigError(
-        f"mlx engine: config field {key}: expected {expected}, got {str(got)[:60]!r}; install "
-        "stagelink[transformers] and use --engine transformers",
-        reason="config_field",
-    )

@@ -1,4 +1,4 @@
-"""Final norms without weights, for families whose mlx_lm model has none as a module.
+"""Norms that mlx_lm's models have otherwise: without weights, or with another epsilon.
 
 It reads nothing.
 """
@@ -13,9 +13,10 @@ from mlx import nn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BareNorm", "bare_layer_norm", "bare_rms_norm"]
+__all__ = ["BareNorm", "bare_layer_norm", "bare_rms_norm", "correct_latent_norms"]
 
 _OLMO_EPSILON = 1e-5
+_LATENT_EPSILON = 1e-6
 
 
 class BareNorm(nn.Module):
@@ -40,3 +41,10 @@ def bare_rms_norm(config: Mapping[str, Any]) -> nn.Module:
 def bare_layer_norm(config: Mapping[str, Any]) -> nn.Module:
     """Return OLMo's norm: a LayerNorm without weights."""
     return nn.LayerNorm(config["hidden_size"], _OLMO_EPSILON, affine=False)
+
+
+def correct_latent_norms(attention: Any) -> None:
+    """Give the norms of latents the epsilon of the models' own code, which no config says."""
+    for name in ("q_a_layernorm", "kv_a_layernorm"):
+        if name in attention:
+            attention[name].eps = _LATENT_EPSILON

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
+from stagelink_mlx.parts.experts import grouped_routing
+from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.routers import RoutedBlock, Router, Routing
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Family
 
-_LATENT_EPSILON = 1e-6
 # Rows of a scan that are in memory at once: states are far wider than rows.
 _SCAN_ROWS = 64
 
@@ -34,15 +35,7 @@ def correct_recurrence(layer: Any, family: Family) -> None:
     if kind == "jamba" and "router" in layer.feed_forward:
         layer.feed_forward = PlainShares(layer.feed_forward, config["num_experts_per_tok"])
     if kind == "nemotron_h" and "gate" in layer.mixer:
-        routing = Routing(
-            config["n_routed_experts"],
-            config["num_experts_per_tok"],
-            config["n_group"],
-            config["topk_group"],
-            config["norm_topk_prob"],
-            config["routed_scaling_factor"],
-        )
-        layer.mixer.gate = Router(routing, family.width)
+        layer.mixer.gate = Router(grouped_routing(config), family.width)
     if kind == "recurrent_gemma":
         # mlx_lm's have another one than the config's.
         layer.temporal_pre_norm.eps = layer.channel_pre_norm.eps = config["rms_norm_eps"]
@@ -59,8 +52,7 @@ def correct_recurrence(layer: Any, family: Family) -> None:
 
 def _correct_kimi(layer: Any, family: Family) -> None:
     """Give Kimi Linear's experts their choice, and its latent norm the epsilon of its own code."""
-    if "kv_a_layernorm" in layer.self_attn:
-        layer.self_attn.kv_a_layernorm.eps = _LATENT_EPSILON
+    correct_latent_norms(layer.self_attn)
     config, block = family.config, layer.mlp
     if "switch_mlp" in block:
         routing = Routing(

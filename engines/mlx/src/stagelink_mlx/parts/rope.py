@@ -14,6 +14,7 @@ import numpy as np
 from mlx import nn
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.refusal import ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,8 +85,7 @@ def make_rope(
     if formula is None:
         known = ", ".join(_FORMULAS)
         raise ConfigError(
-            f"mlx engine: rope_parameters.rope_type: expected {known}, got {kind!r}; install "
-            "stagelink[transformers] and use --engine transformers",
+            f"mlx engine: rope_parameters.rope_type: expected {known}, got {kind!r}; {ADVICE}",
             reason="rope_scaling",
         )
     steps = (np.arange(0, dims, 2) / dims).astype(np.float32).astype(np.float64)
@@ -120,7 +120,7 @@ def check_length(parameters: Mapping[str, Any], plain: int | None, context: int)
         raise ConfigError(
             f"mlx engine: rope_parameters: expected a context of at most {length}, up to which "
             f"the model treats all positions alike, got {context}; use --context {length}, or "
-            "install stagelink[transformers] and use --engine transformers",
+            f"{ADVICE}",
             reason="rope_scaling",
         )
 
