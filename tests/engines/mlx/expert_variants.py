@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.engines.mlx.expert_families import EXPERTS, PLAIN, WINDOW
 from tests.engines.torch.variants import Variant
 
-__all__ = ["EXPERT_REFUSED", "EXPERT_VARIANTS"]
+__all__ = ["REFUSED", "VARIANTS"]
 
 _NEVER_TIED: Final = ("phimoe",)
 _LATENT_NAMES: Final = (
@@ -344,5 +344,5 @@ def _phimoe() -> dict[str, Variant]:
 
 
 _ALL: Final = _shared() | _own() | _rest() | _chunked() | _latent() | _by_kind() | _phimoe()
-EXPERT_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
-EXPERT_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
+VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -39,7 +39,7 @@ def _with(fields: dict[str, Any], refused: str = "", field: str = "") -> WholeVa
     )
 
 
-LIGHTNING: Final = {
+VARIANTS: Final = {
     "as_it_is": _BASE,
     "left_over": _with({"layer_group_size": 4}),
     "all_attend": _with({"layer_group_size": 1}),
@@ -48,7 +48,7 @@ LIGHTNING: Final = {
     "tied": _with({"tie_word_embeddings": True}),
     "quantized": dataclasses.replace(_BASE, bits=8),
 }
-REFUSED_LIGHTNING: Final = {
+REFUSED: Final = {
     "shared_keys": _with({"num_key_value_heads": 2}, "config_field", "num_key_value_heads"),
     "no_group": _with({"layer_group_size": 7}, "config_field", "layer_group_size"),
     "unknown": dataclasses.replace(

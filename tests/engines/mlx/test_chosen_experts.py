@@ -1,6 +1,6 @@
 """Folders that mlx_lm quantizes, of families that choose experts: the choice stays in float32.
 
-Rows of float folders are held against transformers' in test_hybrid.py and test_experts.py.
+Rows of float folders are held against transformers' in test_wide.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.engines.mlx.held_whole import quantized_whole, write_whole
 from tests.engines.mlx.hybrid_families import HYBRID
 from tests.engines.mlx.mlx_folder import TOLD, make_mlx_folder
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
-from tests.engines.mlx.whole_variants import WHOLE_VARIANTS
+from tests.engines.mlx.whole_variants import VARIANTS as WHOLE_VARIANTS
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
@@ -61,7 +61,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     # mlx_lm norms the groups of this family in one piece.
     "granitemoehybrid": {"mamba_n_groups": 1},
 }
-# How far mlx_lm's own model is off; test_hybrid.py holds the rows against transformers'.
+# How far mlx_lm's own model is off; test_wide.py holds the rows against transformers'.
 _TOLERANCES = {"nemotron_h": 2e-3}
 # ERNIE's correction is in no folder of mlx_lm's.
 _MADE = ("afmoe", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite")

@@ -1,6 +1,6 @@
 """Dense families in folders of other tools: older names, and what mlx_lm writes, also in few bits.
 
-What a family computes is held in test_dense.py and test_dense_whole.py.
+What a family computes is held in test_wide.py and test_whole.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.engines.held import make_variant
 from tests.engines.mlx.dense_variants import DENSE, VARIANTS
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
-from tests.engines.mlx.whole_dense_variants import WHOLE_VARIANTS
+from tests.engines.mlx.whole_dense_variants import VARIANTS as WHOLE_VARIANTS
 
 from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.stages import assert_same_bits

@@ -17,7 +17,7 @@ from tests.engines.held import make_variant
 from tests.engines.mlx.dense_variants import DENSE, VARIANTS
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
-from tests.engines.mlx.whole_dense_variants import WHOLE_VARIANTS
+from tests.engines.mlx.whole_dense_variants import VARIANTS as WHOLE_VARIANTS
 
 from stagelink_conformance.families import FAMILIES
 from stagelink_conformance.stages import assert_same_bits

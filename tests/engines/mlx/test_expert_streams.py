@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 from tests.engines.mlx.expert_families import EXPERTS
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
-from tests.engines.mlx.whole_variants import WHOLE_VARIANTS
+from tests.engines.mlx.whole_variants import VARIANTS as WHOLE_VARIANTS
 
 from stagelink_conformance.families import FAMILIES, make_family
 from stagelink_conformance.stages import assert_same_bits

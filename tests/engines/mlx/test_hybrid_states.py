@@ -1,6 +1,6 @@
 """States of hybrid families: cut back, saved and restored, and how far a cut reaches.
 
-Rows are held against transformers' in test_hybrid.py.
+Rows are held against transformers' in test_wide.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="what makes the checkpoints")
 
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.hybrid_families import HYBRID
-from tests.engines.mlx.lightning_variants import LIGHTNING
+from tests.engines.mlx.lightning_variants import VARIANTS as LIGHTNING
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 
 from stagelink.engine import EngineError

@@ -1,6 +1,6 @@
 """Configs of released models are understood, and become arguments of mlx_lm's layers.
 
-No layer is built: what they compute is held on tiny models (test_experts.py and others).
+No layer is built: what they compute is held on tiny models (test_wide.py and others).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mamba's scan: rows of a chunk in blocks, so that states of few rows are in memory at once.
 
-Rows are held against transformers' in test_hybrid.py.
+Rows are held against transformers' in test_wide.py.
 """
 
 from __future__ import annotations

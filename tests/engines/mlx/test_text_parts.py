@@ -15,11 +15,13 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
+from tests.engines.mlx.expert_families import EXPERTS
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 from tests.engines.mlx.text_parts import PARTS, make_part
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
+from stagelink_conformance.families import FAMILIES, make_family
 from stagelink_conformance.stages import assert_same_bits
 
 if TYPE_CHECKING:
@@ -58,6 +60,33 @@ def test_a_config_with_the_text_beside_the_pictures_is_the_same_model(
     text.pop("layer_types", None)
     path.write_text(json.dumps(text | config), encoding="utf-8")
     _hold(tmp_path, ids, expected)
+
+
+def test_a_llama_4_that_sees_pictures_has_the_bits_of_its_text_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    monkeypatch.setitem(FAMILIES, "llama4_text", EXPERTS["llama4_text"])
+    text, seeing = tmp_path / "text", tmp_path / "seeing"
+    make_family(text, "llama4_text", num_hidden_layers=4)
+    tensors = load_file(text / "model.safetensors")
+    moved = {f"language_model.{name}": one for name, one in tensors.items()}
+    eyes = {"vision_model.class_embedding": np.zeros(4, np.float32)}
+    eyes["multi_modal_projector.linear_1.weight"] = np.zeros((64, 4), np.float32)
+    seeing.mkdir()
+    save_file(moved | eyes, seeing / "model.safetensors")
+    inner = json.loads((text / "config.json").read_text(encoding="utf-8"))
+    outer = {
+        "architectures": ["Llama4ForConditionalGeneration"],
+        "model_type": "llama4",
+        "text_config": inner,
+        "vision_config": {"hidden_size": 4},
+    }
+    (seeing / "config.json").write_text(json.dumps(outer), encoding="utf-8")
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    expected = make_pipeline(text, layers=4).play(script)
+    assert_same_bits(make_pipeline(seeing, [1, 3], layers=4).play(script), expected)
 
 
 def _hold(folder: Path, ids: list[int], expected: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.engines.mlx.held_whole import WholeVariant
 
-__all__ = ["WHOLE_REFUSED", "WHOLE_VARIANTS"]
+__all__ = ["REFUSED", "VARIANTS"]
 
 _THETA: Final = {"rope_theta": 20000.0}
 # What other families say in other words.
@@ -285,5 +285,5 @@ def _own() -> dict[str, WholeVariant]:
 
 
 _ALL: Final = _shared() | _own()
-WHOLE_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
-WHOLE_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
+VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.engines.mlx.held_whole import WholeVariant
 
-__all__ = ["WHOLE_REFUSED", "WHOLE_VARIANTS"]
+__all__ = ["REFUSED", "VARIANTS"]
 
 _PROJECTIONS: Final = ("gate_proj", "up_proj", "down_proj")
 _ROUTED: Final[dict[str, Any]] = {"moe_intermediate_size": 32, "num_experts_per_tok": 3}
@@ -290,5 +290,5 @@ def _own() -> dict[str, WholeVariant]:
 
 
 _ALL: Final = _shared() | _own() | _quantized()
-WHOLE_VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
-WHOLE_REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
+VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}
