@@ -15,9 +15,16 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_folder, hold_variant, make_variant, refuse_variant
-from tests.engines.mlx import dense_variants, expert_variants, hybrid_variants, wide_variants
+from tests.engines.mlx import (
+    dense_variants,
+    expert_variants,
+    hybrid_variants,
+    late_variants,
+    wide_variants,
+)
 from tests.engines.mlx.expert_families import EXPERTS
 from tests.engines.mlx.hybrid_families import HYBRID
+from tests.engines.mlx.late_families import LATE
 from tests.engines.mlx.rig import make_engine, make_stage
 
 from stagelink_conformance.families import FAMILIES
@@ -26,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOLERANCE = 1e-4
-_FAMILIES = {**wide_variants.WIDE, **dense_variants.DENSE, **HYBRID, **EXPERTS}
-_TABLES = (wide_variants, dense_variants, hybrid_variants, expert_variants)
+_FAMILIES = {**wide_variants.WIDE, **dense_variants.DENSE, **HYBRID, **EXPERTS, **LATE}
+_TABLES = (wide_variants, dense_variants, hybrid_variants, expert_variants, late_variants)
 _VARIANTS = {name: one for table in _TABLES for name, one in table.VARIANTS.items()}
 _REFUSED = {name: one for table in _TABLES for name, one in table.REFUSED.items()}
 _FAST = [name for name in _VARIANTS if name.endswith("-two_layers")]

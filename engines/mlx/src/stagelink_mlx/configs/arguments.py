@@ -39,8 +39,13 @@ def check_family(family: Family) -> Recipe:
             what mlx_lm's do not have.
     """
     recipe = RECIPES.get(family.model_type) or WIDE_RECIPES.get(family.model_type)
-    parts = 2 if recipe is not None and recipe.carries_embedded else 1
-    if recipe is None or family.row_factor != parts or family.needs_token_ids:
+    is_wide = recipe is not None and (recipe.carries_embedded or recipe.carries_values)
+    parts = 2 if is_wide else 1
+    if (
+        recipe is None
+        or (family.row_factor != parts and not recipe.has_streams)
+        or (family.needs_token_ids and not recipe.reads_tokens)
+    ):
         reason = UNSERVED.get(family.model_type)
         got = f"{family.model_type} ({reason})" if reason else family.model_type
         raise ConfigError(
@@ -104,7 +109,7 @@ def _check_field(
         # Latent attention has widths of its own; elsewhere a head is an even share of the row.
         even = config["hidden_size"] // config["num_attention_heads"]
         right = (value,) if "kv_lora_rank" in config else (even, None)
-    if key == "num_key_value_heads" and key not in known:
+    if key == "num_key_value_heads" and key not in known | recipe.made:
         right = (config["num_attention_heads"],)
     if right is not None:
         if value not in right:

@@ -10,11 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.configs.experts import settle_hunyuan
+from stagelink_mlx.families.dbrx import DBRX_RECIPES
 from stagelink_mlx.families.dense import DENSE_RECIPES
 from stagelink_mlx.families.experts import EXPERT_RECIPES
+from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
 from stagelink_mlx.families.texts import TEXT_RECIPES
+from stagelink_mlx.families.token_readers import TOKEN_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,10 +30,13 @@ _TIED: Final = {"tie_word_embeddings": True}
 
 WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **DBRX_RECIPES,
         **DENSE_RECIPES,
         **EXPERT_RECIPES,
+        **HANDED_RECIPES,
         **HYBRID_RECIPES,
         **TEXT_RECIPES,
+        **TOKEN_RECIPES,
         "mistral": Recipe(
             "llama",
             fixed_fields(hidden_act="silu"),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["LAYOUTS", "halves", "stacked"]
 
 _EXPERT = re.compile(r"(.*\.)experts\.(\d+)\.(\w+)\.(weight|scales|biases)")
-# Mixtral's names of gate, down and up.
-_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+# Mixtral's names of gate, down and up; DBRX calls the last one otherwise.
+_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj", "v1": "up_proj"}
 _CONV = ".linear_attn.conv1d.weight"
 # Norms of the Gated DeltaNet families that multiply by 1 + weight.
 _SHIFTED = (
@@ -149,6 +149,20 @@ def _turned_halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.ar
     return found
 
 
+def _rows_of_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """DBRX: the rows of all experts in one matrix ``[experts * inner, width]``, down turned too."""
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        stem, _, part = name.rpartition(".experts.mlp.")
+        if not stem:
+            found[name] = array
+            continue
+        stack = mx.unflatten(array, 0, (config["ffn_config"]["moe_num_experts"], -1))
+        turned = stack.swapaxes(-1, -2) if part == "w2" else stack
+        found[f"{stem}.switch_mlp.{_PARTS[part]}.weight"] = turned
+    return stacked(found, config)
+
+
 def _split_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """gpt_oss: one tensor ``[experts, in, out]`` has gate and up in turn; make them ``[out, in]``.
 
@@ -180,6 +194,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "flat_correction": _flat_correction,
         "halves": halves,
         "latent": _latent,
+        "rows_of_experts": _rows_of_experts,
         "stacked_in_place": _stacked_in_place,
         "split_experts": _split_experts,
         "turned_halves": _turned_halves,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
+from stagelink_mlx.parts.dbrx import correct_dbrx
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
 from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
@@ -204,6 +205,15 @@ def _correct_ernie4_5_moe(layer: Any, family: Family, n: int) -> None:
         layer.mlp = RoutedBlock(Router(routing, family.width), old.switch_mlp, shared)
 
 
+def _correct_hunyuan(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "switch_mlp" in layer.mlp:
+        experts = family.config["num_experts"]
+        routing = Routing(experts, 1, has_softmax=True, is_normed=False, is_corrected=False)
+        gate, old = Router(routing, family.width), layer.mlp
+        layer.mlp = RoutedBlock(gate, old.switch_mlp, old.get("shared_mlp"))
+
+
 def _correct_hunyuan_v1_moe(layer: Any, family: Family, n: int) -> None:
     said = family.config["moe_topk"]
     used = said[n] if isinstance(said, list) else said
@@ -303,6 +313,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "exaone_moe": _exaone_moe,
         "glm4_moe_lite": _glm4_moe_lite,
         "glm_moe_dsa": _sparse,
+        "hunyuan": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "hunyuan_v1_moe": lambda _: {"rope_scaling": {"factor": 1, "type": "none", "alpha": 1}},
         "laguna": lambda family: {
             "layer_types": [*_kinds(family), "full_attention"],
@@ -325,6 +336,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
 _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingProxyType(
     {
         "afmoe": _correct_afmoe,
+        "dbrx": correct_dbrx,
         "deepseek_v3": _correct_gate,
         "deepseek_v32": _correct_sparse,
         "dots1": _correct_dots1,
@@ -333,6 +345,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "glm4_moe": _correct_gate,
         "glm4_moe_lite": _correct_glm4_moe_lite,
         "glm_moe_dsa": _correct_sparse,
+        "hunyuan": _correct_hunyuan,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "laguna": _correct_laguna,
         "llama4_text": _correct_llama4,
