@@ -33,6 +33,8 @@ _ALIASES: Final = {
 }
 _KEYS: Final = ("quantization", "quantization_config")
 _AFFINE: Final = "affine"
+# MLX's own, of which a module's entry may leave one out (mlx_lm writes such entries).
+_MEANT: Final = {"bits": 4, "group_size": 64}
 _AFFINE_KEYS: Final = ("bits", "group_size", "mode")
 # What of a composite model reads pictures or sounds; nothing here does.
 _SENSES: Final = (
@@ -164,6 +166,8 @@ def _affine(settings: dict[str, Any], named: dict[str, Placed], where: Path) -> 
         mode = own.get("mode", _AFFINE) if isinstance(own, dict) else _AFFINE
         if mode != _AFFINE:
             raise _refused(where, f"MLX's mode affine for {shown(stem)}", shown(mode))
+        if isinstance(own, dict) and own and own is not settings:
+            own = _MEANT | own
         how = asked(own)
         parts = [named.pop(f"{stem}.{part}", None) for part in ("weight", "scales", "biases")]
         weight, scale, bias = parts

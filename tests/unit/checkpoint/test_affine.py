@@ -178,6 +178,27 @@ def test_a_key_may_say_that_a_module_is_as_all_others_or_that_it_is_not_quantize
     assert open_checkpoint(folder.write()).read(Q).tobytes() == want[Q].tobytes()
 
 
+@pytest.mark.parametrize(
+    ("entry", "bits", "group"), [({"bits": 8}, 8, 64), ({"group_size": 128}, 4, 128)]
+)
+def test_what_an_entry_of_a_module_leaves_out_is_what_mlx_takes_for_it(
+    make_folder, entry, bits, group
+):
+    mx = pytest.importorskip("mlx.core", reason=mx_reason)
+    folder, _ = affine_folder(make_folder)
+    whole = mx.array(np.random.default_rng(bits).normal(0, 0.3, (256, 256)).astype(np.float32))
+    parts = mx.quantize(whole, **entry)
+    stem = Q.removesuffix(".weight")
+    kinds = {"weight": "U32", "scales": "F32", "biases": "F32"}
+    for (part, kind), one in zip(kinds.items(), parts, strict=True):
+        folder.weights[f"{stem}.{part}"] = (kind, np.array(one))
+    folder.config.pop("quantization_config")
+    folder.config["quantization"][stem] = entry
+    checkpoint = open_checkpoint(folder.write())
+    assert checkpoint.quantization(Q) == (bits, group)
+    assert checkpoint.read(Q).tobytes() == np.array(mx.dequantize(*parts, group, bits)).tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_values_are_those_of_mlx_bit_for_bit_in_float32_and_rounded(make_folder, bits, dtype):
