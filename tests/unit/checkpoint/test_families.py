@@ -217,6 +217,38 @@ def test_no_cut_separates_a_layer_from_the_keys_that_it_reads():
     assert "nearest allowed: 1, 2" in str(caught.value)
 
 
+def test_no_cut_separates_layers_that_share_keys_in_groups():
+    config = SIZES | {"model_type": "hunyuan", "num_hidden_layers": 8, "use_cla": True}
+    family = read_family(config | {"cla_share_factor": 3})
+    assert family.kv_owner == (0, 0, 0, 3, 3, 3, 6, 6)
+    assert family.allowed_cuts() == (3, 6)
+    # Each norms the keys by itself, and keeps them.
+    assert family.layer_state(1) == family.layer_state(0)
+    apart = read_family(config | {"use_cla": False, "cla_share_factor": 3})
+    assert apart.allowed_cuts() == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_the_last_layers_may_be_counted_anew_under_a_name_of_their_own():
+    sizes = {"hidden_dim": 64, "num_heads": 4, "num_layers": 5, "vocab_size": 256}
+    config = sizes | {"model_type": "afm7", "num_kv_heads": 2, "num_kv_reuse_layers": 2}
+    places = [*(f"layers.{n}" for n in range(3)), "kv_reuse_layers.0", "kv_reuse_layers.1"]
+    shapes = {f"model.{at}.mlp.up_proj.weight": (128, 64) for at in places}
+    tensors = table_of(shapes | {"model.embedding.weight": (256, 64)})
+    family = read_family(config, tensors=tensors)
+    family.check_tensors(tensors)
+    assert family.kv_owner == (0, 1, 2, 2, 2)
+    assert family.allowed_cuts() == (1, 2)
+    assert family.own_tensors(2, 4, lead=False).keys() == {
+        "model.layers.2.mlp.up_proj.weight",
+        "model.kv_reuse_layers.0.mlp.up_proj.weight",
+    }
+    assert family.embed_tensors().keys() == {"model.embedding.weight"}
+    del tensors["model.kv_reuse_layers.1.mlp.up_proj.weight"]
+    with pytest.raises(CheckpointError) as caught:
+        read_family(config, tensors=tensors).check_tensors(tensors)
+    assert caught.value.reason == "tensor_missing"
+
+
 def test_families_with_several_residual_streams_have_a_wider_row():
     config = SIZES | {"model_type": "qwen4_exp_text", "hc_count": 3, "ple_layer_ids": [2]}
     family = read_family(config)
@@ -292,7 +324,8 @@ def test_a_wide_family_may_call_its_sizes_as_openelm_does():
 
 
 def test_rows_of_a_wide_family_are_wider_where_layers_read_the_embedded_ones():
-    assert read_family(SIZES | {"model_type": "talkie"}).row_width == 2 * SIZES["hidden_size"]
+    for name in ("rwkv7", "talkie"):
+        assert read_family(SIZES | {"model_type": name}).row_width == 2 * SIZES["hidden_size"]
     assert read_family(SIZES | {"model_type": "telechat3"}).row_width == SIZES["hidden_size"]
 
 

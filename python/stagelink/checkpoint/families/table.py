@@ -26,13 +26,20 @@ class TableFamily(Family):
     Attributes:
         shapes: Shape of every tensor of the checkpoint; empty where the table was not handed in.
         layers_at: What the names of all layers' tensors start with: ``"model.layers."``.
+        tail_at: What those of the layers from ``tail_first`` on start with, where they are counted
+            from 0 again under another name; empty where all are under one.
+        tail_first: The first of those layers.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict, hash=False)
     layers_at: str = "model.layers."
+    tail_at: str = ""
+    tail_first: int = 0
 
     def layer_prefix(self, n: int) -> str:
         """Return what the names of layer ``n``'s tensors start with."""
+        if self.tail_at and n >= self.tail_first:
+            return f"{self.tail_at}{n - self.tail_first}."
         return f"{self.layers_at}{n}."
 
     def layer_shapes(self, n: int) -> Shapes:
@@ -48,7 +55,8 @@ class TableFamily(Family):
     def embed_tensors(self) -> Shapes:
         """Return everything that is in no layer: this family cannot tell embedding from head."""
         known = self._known().items()
-        return {name: one for name, one in known if not name.startswith(self.layers_at)}
+        layers = (self.layers_at, self.tail_at) if self.tail_at else (self.layers_at,)
+        return {name: one for name, one in known if not name.startswith(layers)}
 
     def head_tensors(self) -> Shapes:
         """Return the same as ``embed_tensors``."""
@@ -68,9 +76,9 @@ class TableFamily(Family):
         Raises:
             CheckpointError: ``tensor_missing``.
         """
-        rest = (name[len(self.layers_at) :] for name in tensors if name.startswith(self.layers_at))
-        found = {one.partition(".")[0] for one in rest}
-        missing = [n for n in range(self.layers) if str(n) not in found]
+        depths = {at.count(".") for at in (self.layers_at, self.tail_at) if at}
+        found = {".".join(name.split(".")[: at + 1]) for name in tensors for at in depths}
+        missing = [n for n in range(self.layers) if self.layer_prefix(n)[:-1] not in found]
         if missing:
             expected, got = f"tensors of {self.layers} layers", f"none of layer {missing[0]}"
             advice = "fetch or export the checkpoint again"

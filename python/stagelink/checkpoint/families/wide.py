@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 # Where a list of all layers' kinds is what says how many there are (nemotron_h).
 _LAYER_LISTS = ("layers_block_type", "layer_types")
-_WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
-_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim", "hidden_dim")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 _CONTEXT = (
     *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
     *("max_context_length", "block_size", "model_max_length"),
@@ -40,8 +41,9 @@ _KINDS = {
     "chunked_attention": SLIDING,
     "linear_attention": LINEAR,
 }
-# Rows that travel side by side: layers of talkie read the embedded row beside their own.
-_ROW_FACTORS = {"talkie": 2}
+# Rows that travel side by side: layers of talkie read the embedded row beside their own, those of
+# RWKV-7 the first layer's values.
+_ROW_FACTORS = {"rwkv7": 2, "talkie": 2}
 _LAYER = re.compile(r"((?:[a-z_]+\.)*(?:layers|h|blocks|block)\.)(\d{1,4})\.")
 
 
@@ -85,7 +87,7 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
     layers = _layers(fields, config)
     width = _count(fields, _WIDTH, WIDTH_MAX)
     heads = _count(fields, _HEADS, WIDTH_MAX, 1)
-    kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, heads)
+    kv_heads = _count(fields, _KV_HEADS, WIDTH_MAX, heads)
     head_width = fields.count("head_dim", WIDTH_MAX, max(1, width // heads))
     epsilon = next((fields.number(key) for key in _EPSILON if fields.has(key)), _EPSILON_DEFAULT)
     bos_ids = fields.ids("bos_token_id")
