@@ -14,7 +14,7 @@ import pytest
 from tests.engines.mlx.rig import in_chunks, logits_of, make_engine, make_pipeline
 
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import ConfigError
+from stagelink.engine import ConfigError, read_family
 from stagelink_numpy.tiny import END_OF_TEXT, write_tokenizer
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class WholeVariant:
         file: Fields that config.json alone has.
         is_stacked: Whether experts lie in one tensor, as in MLX's files.
         bits: Of the weights, where mlx_lm's own tools quantize the folder.
+        group: Values that share a scale there.
         tolerance: Largest difference of a logit; MLX's own RoPE has other digits, which a small
             theta shows.
         is_stepped: Whether mlx_lm's model is right about one row at a time alone.
@@ -73,6 +74,7 @@ class WholeVariant:
     file: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_stacked: bool = False
     bits: int = 0
+    group: int = 32
     tolerance: float = 2e-5
     is_stepped: bool = False
     seed: int = 4
@@ -84,7 +86,7 @@ def hold_whole(folder: Path, variant: WholeVariant) -> None:
 
     write_whole(folder, variant)
     if variant.bits:
-        folder = quantized_whole(folder, variant.bits)
+        folder = quantized_whole(folder, variant.bits, variant.group)
     rng = np.random.default_rng(variant.seed)
     ids = [int(one) for one in rng.integers(0, 250, _ROWS)]
     model, _ = load_model(folder)
@@ -93,12 +95,21 @@ def hold_whole(folder: Path, variant: WholeVariant) -> None:
     # What is never drawn has the lowest logit here, and no number there.
     expected = np.maximum(logits, np.finfo(np.float32).min)
     whole = _rows(folder, ids, (), layers)
-    cuts = [at for at in (1, 2, 5) if at < layers]
+    cuts = _cuts(folder)
     assert whole.tobytes() == _rows(folder, ids, cuts, layers).tobytes()
     assert np.abs(whole - expected).max() <= variant.tolerance
     assert np.array_equal(whole.argmax(axis=1), expected.argmax(axis=1))
     # A model whose logits are flat would be held by anything.
     assert expected.astype(np.float64).std() > _NOISE
+
+
+def _cuts(folder: Path) -> list[int]:
+    """Return the usual cuts, or all that the model allows where it does not allow those."""
+    checkpoint = open_checkpoint(folder)
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    allowed = family.allowed_cuts()
+    usual = [at for at in (1, 2, 5) if at < family.layers]
+    return usual if set(usual) <= set(allowed) else list(allowed)
 
 
 def _logits(model: Any, ids: Sequence[int], variant: WholeVariant) -> list[Rows]:
@@ -116,8 +127,9 @@ def refuse_whole(folder: Path, variant: WholeVariant) -> None:
     """Make the variant in ``folder``; it is refused by its field before a byte is read."""
     write_whole(folder, variant)
     checkpoint = open_checkpoint(folder)
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
     with pytest.raises(ConfigError, match=variant.field) as caught:
-        make_engine(checkpoint, 0, 1)
+        make_engine(checkpoint, 0, next(iter(family.allowed_cuts()), family.layers))
     assert (caught.value.reason, checkpoint.bytes_read) == (variant.refused, 0)
 
 
@@ -136,12 +148,12 @@ def write_whole(folder: Path, variant: WholeVariant) -> dict[str, Any]:
     return config
 
 
-def quantized_whole(folder: Path, bits: int) -> Path:
+def quantized_whole(folder: Path, bits: int, group: int = 32) -> Path:
     """Quantize a folder as mlx_lm does; return the new one."""
     from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 
     model, config = load_model(folder)
-    model, config = quantize_model(model, config, group_size=32, bits=bits)
+    model, config = quantize_model(model, config, group_size=group, bits=bits)
     made = folder / "quantized"
     save_model(made, model)
     save_config(config, made / "config.json")
@@ -158,6 +170,9 @@ def _tensors(model: Any, variant: WholeVariant) -> dict[str, Rows]:
         drawn = rng.standard_normal(wanted.shape).astype(np.float32)
         is_norm = wanted.ndim == 1 and name.endswith(_NORMS)
         weight = drawn * (_NOISE if wanted.ndim == 1 else _SPREAD) + np.float32(is_norm)
+        if wanted.ndim == 0:
+            # A scale, which is none below 0 or near it.
+            weight = np.array(_SPREAD * (1 + drawn**2), np.float32)
         own = name
         for new, old in variant.names:
             own = own.replace(new, old)

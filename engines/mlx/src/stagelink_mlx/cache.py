@@ -52,6 +52,7 @@ class KeysValues:
         self._capacity = -(-context // _STEP) * _STEP
         self._held: tuple[mx.array, mx.array] | None = None
 
+        self._begin = 0
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append rows; return the positions that they may attend to."""
         first, end = self.offset, self.offset + keys.shape[2]
@@ -59,8 +60,13 @@ class KeysValues:
         for own, new in zip(held, (keys, values), strict=True):
             own[..., first:end, :] = new
         self._held, self.offset = held, end
-        begin = 0 if self._window is None else max(0, first - self._window + 1)
-        return held[0][..., begin:end, :], held[1][..., begin:end, :]
+        self._begin = 0 if self._window is None else max(0, first - self._window + 1)
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """Return what the last rows may attend to: for layers that read this one's keys."""
+        keys, values = (one[..., self._begin : self.offset, :] for one in self._held or ())
+        return keys, values
 
     def cut(self, position: int, replay: Callable[[mx.array], object] | None = None) -> None:
         """Forget what lies at ``position`` and after it; nothing needs to run again."""

@@ -70,13 +70,14 @@ class MlxEngine:
 
         Raises:
             ConfigError: ``engine_family``, ``engine_dtype``, ``engine_range``, ``engine_limit``,
-                ``engine_device``, ``engine_invariance``, ``config_field``, ``layer_types`` or
-                ``rope_scaling``.
+                ``engine_device``, ``engine_invariance``, ``cut_forbidden``, ``config_field``,
+                ``layer_types`` or ``rope_scaling``.
             CheckpointError: ``tensor_missing``, ``tensor_unknown`` or ``tensor_shape``.
         """
         check_family(family)
         _check_settings(family, settings)
         CHECKS.range(family, first, end, lead=lead)
+        _check_cuts(family, first, end)
         self._backend = choose_backend(settings.device)
         self._checkpoint, self._family, self._settings = checkpoint, family, settings
         self._first, self._end, self._lead = first, end, lead
@@ -329,6 +330,18 @@ def _check_settings(family: Family, settings: EngineSettings) -> None:
     if settings.batch_invariant:
         # Neighbours change nothing, but another chunk of the same stream can: another product.
         raise _unfit("engine_invariance", "batch_invariant off", "on")
+def _check_cuts(family: Family, first: int, end: int) -> None:
+    """Refuse a range that begins or ends where the model cannot be cut: ``cut_forbidden``."""
+    for at in (first, end):
+        why = family.cut_refused(at) if 0 < at < family.layers else None
+        if why is not None:
+            near = sorted(sorted(family.allowed_cuts(), key=lambda one: abs(one - at))[:3])
+            nearest = f"nearest allowed: {', '.join(map(str, near))}" if near else "none is allowed"
+            expected = f"a cut that {family.model_type} allows"
+            got = f"one before layer {at} ({why}); {nearest}"
+            raise CHECKS.refuse_config("cut_forbidden", expected, got, "change --layers")
+
+
     CHECKS.limits(family, settings)
 
 

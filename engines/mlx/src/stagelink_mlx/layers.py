@@ -20,6 +20,7 @@ from stagelink_mlx.configs.wide import understood
 from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.parts.corrections import correct_layers
 from stagelink_mlx.parts.dense import corrected
+from stagelink_mlx.parts.handed import HANDING
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
 from stagelink_mlx.parts.sums import use_short_sums
@@ -95,8 +96,11 @@ class LayerRange:
         self._dtype = dtype
         # In 16 bits the rows have fewer digits than a long sum loses.
         self._has_short_sums = on_cpu and dtype == mx.float32
-        every = at_path(body_of(model, self._recipe), self._recipe.layers)
-        self._layers = list(every[first:end])
+        body = body_of(model, self._recipe)
+        every = list(at_path(body, self._recipe.layers))
+        if self._recipe.tail:
+            every += at_path(body, self._recipe.tail)
+        self._layers = every[first:end]
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
         self._layers = [corrected(layer, family) for layer in self._layers]
@@ -146,18 +150,23 @@ class LayerRange:
     def run(self, rows: mx.array, caches: list[LayerCache], first: int) -> mx.array:
         """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
         masks = self._masks(first, rows.shape[1])
-        rows, *embedded = mx.split(rows, self._family.row_factor, axis=-1)
+        rows, *beside = mx.split(rows, self._family.row_factor, axis=-1)
+        hand = HANDING.get(self._recipe.call)
+        handed: Any = beside[0] if beside else None
         for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
             recurrent = recurrence_of(cache)
             if recurrent is not None:
-                recurrent.begin(rows)
-            if self._recipe.by_name:
+                recurrent.begin(mx.concatenate([rows, handed], axis=-1) if beside else rows)
+            if hand is not None:
+                rows, handed = hand(layer, rows, masks[kind], cache, handed)
+            elif self._recipe.by_name:
                 rows = layer(rows, mask=masks[kind], cache=cache)
             elif self._recipe.call:
                 rows = _CALLS[self._recipe.call](layer, rows, masks[kind], cache)
             else:
-                rows = layer(*embedded, rows, masks[kind], cache)
-        return mx.concatenate([rows.astype(self._dtype), *embedded], axis=-1)
+                rows = layer(*beside, rows, masks[kind], cache)
+        whole = [rows, handed] if beside else [rows]
+        return mx.concatenate([one.astype(self._dtype) for one in whole], axis=-1)
 
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
@@ -196,8 +205,10 @@ class LayerRange:
             attention: Any = None
             if self._recipe.rope:
                 attention = _inside(layer, self._recipe.attention)
+            # A layer may attend more than once.
+            each = attention if isinstance(attention, list) else [attention]
             # Some layers are made without one: they know no positions.
-            turns = None if attention is None else attention.get(self._recipe.rope)
+            turns = None if each[0] is None else each[0].get(self._recipe.rope)
             if turns is None or type(turns).__name__ == _NO_ROPE:
                 continue
             parameters = rope_of_layer(self._family, n)
@@ -210,9 +221,10 @@ class LayerRange:
                 or int((wide or config["head_dim"]) * turned_share(parameters))
             )
             pairs = config.get("rope_interleave", self._recipe.traditional)
-            attention[self._recipe.rope] = make_rope(
-                parameters, dims, traditional=pairs, is_turned_back=self._recipe.is_turned_back
-            )
+            for one in each:
+                one[self._recipe.rope] = make_rope(
+                    parameters, dims, traditional=pairs, is_turned_back=self._recipe.is_turned_back
+                )
 
     def _quantize(self) -> None:
         """Make quantized modules of those whose weights come with scales."""
@@ -313,6 +325,9 @@ def _replay(layer: Any, recipe: Recipe, cache: LayerCache) -> Callable[[mx.array
 
     def run(rows: mx.array) -> object:
         kept: Any = recurrence_of(cache)
+        if recipe.call in HANDING:
+            plain, handed = mx.split(rows, 2, axis=-1)
+            return HANDING[recipe.call](layer, plain, None, kept, handed)
         where = {"offset": kept.offset} if recipe.call == "offset" else {}
         return layer[mixer](layer[norm](rows), mask=None, cache=kept, **where)
 

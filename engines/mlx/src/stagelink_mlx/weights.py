@@ -12,6 +12,7 @@ import numpy as np
 
 from stagelink.engine import CheckpointError
 from stagelink_mlx.layouts.dense import DENSE_LAYOUTS
+from stagelink_mlx.layouts.handed import HANDED_LAYOUTS
 from stagelink_mlx.layouts.hybrid import HYBRID_LAYOUTS
 from stagelink_mlx.layouts.usual import LAYOUTS
 
@@ -61,7 +62,11 @@ class Weights:
         self.routers: frozenset[str] = frozenset()
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
-        self._layout = {**LAYOUTS, **DENSE_LAYOUTS, **HYBRID_LAYOUTS}[recipe.layout]
+        every = {**LAYOUTS, **DENSE_LAYOUTS, **HANDED_LAYOUTS, **HYBRID_LAYOUTS}
+        self._layout = every[recipe.layout]
+        # Some families' last layers are counted from 0 again, under another name.
+        self._tail = str(getattr(family, "tail_at", ""))
+        self._tail_first = int(getattr(family, "tail_first", 0))
         part = recipe.bare_norms
         self._norms_lack_one = bool(part) and any(part in name for name in checkpoint.tensors)
 
@@ -100,7 +105,10 @@ class Weights:
         """Return a name with the body where mlx_lm has it, and the parts renamed."""
         # Files name the body as they like, or not at all: it is what the layers are in.
         body = self._found[: self._found.rstrip(".").rfind(".") + 1]
-        if name.startswith(self._found):
+        if self._tail and name.startswith(self._tail):
+            number, _, rest = name.removeprefix(self._tail).partition(".")
+            name = f"{self.layers_at}{int(number) + self._tail_first}.{rest}"
+        elif name.startswith(self._found):
             name = self.layers_at + name.removeprefix(self._found)
         elif name.startswith(body) and not name.startswith(self._head):
             name = f"{self._recipe.body}." + name.removeprefix(body)

@@ -57,7 +57,8 @@ class Recipe:
         rope: The name in there of what turns heads by position; empty where nothing does.
         stills_null: Whether a theta of the value null means that nothing turns.
         by_name: Whether layers take mask and cache by name only.
-        call: How else layers are called: a key of ``layers._CALLS``.
+        call: How else layers are called: a key of ``layers._CALLS`` or of ``handed.HANDING``.
+        tail: Where in the body the last layers are, if not with the others.
         words: This family's words of a config and of mlx_lm's arguments, with the usual ones.
         made: Fields that ``settle`` puts in for the engine.
         settle: What brings fields of this family alone into the usual words, given the number of
@@ -110,6 +111,7 @@ class Recipe:
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     made: frozenset[str] = frozenset()
     settle: Callable[[dict[str, Any], int], None] | None = None
+    tail: str = ""
     unread: tuple[str, ...] = (".rotary_emb.inv_freq",)
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False

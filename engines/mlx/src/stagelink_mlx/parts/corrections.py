@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.experts import correct_experts
+from stagelink_mlx.parts.handed import hold_state_in_floats
 from stagelink_mlx.parts.recurrence import correct_recurrence
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def correct_layers(layers: Iterable[nn.Module], family: Family, first: int) -> N
         slides = family.layer_kinds[n] == "sliding"
         correct_experts(layer, family, n)
         correct_recurrence(layer, family)
+        if family.model_type == "rwkv7":
+            hold_state_in_floats(layer.attn)
         if family.model_type == "gemma":
             # mlx_lm's own block has the exact GELU, and this one the family's.
             layer.mlp = models_module("gemma2").MLP(family.width, config["intermediate_size"])

@@ -1,0 +1,56 @@
+"""Lays out tensors of families whose layers hand on more than rows, as mlx_lm's modules have them.
+
+It reads nothing and casts nothing; see ``layouts/usual.py``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import mlx.core as mx
+
+from stagelink_mlx.layouts.usual import stacked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stagelink_mlx.layouts.usual import Arrays, Layout
+
+__all__ = ["HANDED_LAYOUTS"]
+
+_VECTORS = (".k_k", ".k_a", ".g_norm.weight", ".g_norm.bias")
+
+
+def _grouped_heads(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Hunyuan: the heads that share a key lie together with it; up before gate; experts single."""
+    found: dict[str, mx.array] = {}
+    shared = config["num_key_value_heads"]
+    group = config["num_attention_heads"] // shared
+    for name, array in arrays.items():
+        stem, _, last = name.rpartition(".")
+        at, _, part = stem.rpartition(".")
+        if part == "qkv_proj":
+            heads = mx.unflatten(array, 0, (shared, group + 2, -1))
+            parts = mx.split(heads, [group, group + 1], axis=1)
+            for new, one in zip(("q_proj", "k_proj", "v_proj"), parts, strict=True):
+                found[f"{at}.{new}.{last}"] = one.flatten(0, 2)
+        elif part == "gate_and_up_proj":
+            up, gate = mx.split(array, 2, axis=0)
+            found |= {f"{at}.up_proj.{last}": up, f"{at}.gate_proj.{last}": gate}
+        else:
+            found[name] = array
+    return stacked(found, config)
+
+
+def _heads_of_vectors(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """RWKV-7: vectors of the width are rows of heads there."""
+    return {
+        name: array.reshape(-1, config["head_dim"]) if name.endswith(_VECTORS) else array
+        for name, array in arrays.items()
+    }
+
+
+HANDED_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
+    {"grouped_heads": _grouped_heads, "heads_of_vectors": _heads_of_vectors}
+)

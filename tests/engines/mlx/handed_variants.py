@@ -1,0 +1,191 @@
+"""Configs of families that mlx_lm alone defines and whose layers hand on more than rows, as data.
+
+It makes no checkpoint and compares nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from tests.engines.mlx.held_whole import WholeVariant
+
+__all__ = ["REFUSED", "VARIANTS"]
+
+_ALPHA: Final = {"type": "dynamic", "factor": 1.0, "alpha": 1000.0}
+_HUNYUAN: Final = WholeVariant(
+    "hunyuan",
+    {
+        "attention_bias": False,
+        "cla_share_factor": 2,
+        "moe_topk": 1,
+        "num_experts": 4,
+        "num_shared_expert": 1,
+        "rope_scaling": _ALPHA,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "use_cla": True,
+        "use_mixed_mlp_moe": True,
+        "use_qk_norm": True,
+    },
+)
+_AFM: Final = WholeVariant(
+    "afm7",
+    {
+        "hidden_size": None,
+        "intermediate_size": None,
+        "num_attention_heads": None,
+        "num_hidden_layers": None,
+        "num_key_value_heads": None,
+        "hidden_dim": 64,
+        "hidden_dim_scale_factor": 2.0,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "num_kv_reuse_layers": 2,
+        "num_layers": 6,
+        "rope_theta": 20000.0,
+    },
+)
+_RWKV: Final = WholeVariant(
+    "rwkv7",
+    {
+        "a_low_rank_dim": 8,
+        "decay_low_rank_dim": 8,
+        "gate_low_rank_dim": 16,
+        "head_dim": 16,
+        "norm_eps": 1e-5,
+        "num_attention_heads": None,
+        "num_key_value_heads": None,
+        "rms_norm_eps": None,
+        "v_low_rank_dim": 8,
+    },
+    is_stacked=True,
+)
+_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV)}
+
+
+def _with(name: str, fields: dict[str, Any], **other: Any) -> WholeVariant:
+    base = _BASES[name]
+    return dataclasses.replace(base, fields={**base.fields, **fields}, **other)
+
+
+def _refused(name: str, fields: dict[str, Any], field: str = "") -> WholeVariant:
+    return _with(name, {}, file=fields, refused="config_field", field=field or next(iter(fields)))
+
+
+# What the released files say beside what the layers read, as far as it means anything.
+_HUNYUAN_WORDS: Final = {
+    "add_classification_head": False,
+    "attention_head_dim": 16,
+    "capacity_factor": 1.0,
+    "class_num": 0,
+    "dense_list": [64, 0],
+    "hidden_act": "silu",
+    "kv_lora_rank": None,
+    "mask_init_id": 12,
+    "mlp_bias": False,
+    "moe_drop_tokens": False,
+    "moe_random_routing_dropped_token": False,
+    "norm_topk_prob": True,
+    "norm_type": "rms",
+    "org_vocab_size": 256,
+    "pad_id": 0,
+    "pool_type": "last",
+    "position_embedding_xdrope": False,
+    "text_end_id": 7,
+    "text_start_id": 6,
+    "use_mla": False,
+    "use_rotary_pos_emb": True,
+}
+_RWKV_WORDS: Final = {
+    "attn": None,
+    "attn_mode": "chunk",
+    "fuse_cross_entropy": True,
+    "fuse_norm": False,
+    "hidden_act": "sqrelu",
+    "hidden_ratio": 2.0,
+    "norm_bias": True,
+    "norm_first": True,
+    "num_heads": 4,
+    "value_dim": [64] * 6,
+}
+
+
+def _hunyuan() -> dict[str, WholeVariant]:
+    found = {"as_it_is": _HUNYUAN, "released": _with("hunyuan", {}, file=_HUNYUAN_WORDS)}
+    for name, fields in {
+        "thirds": {"cla_share_factor": 3},
+        "apart": {"use_cla": False},
+        "two_layers": {"num_hidden_layers": 2},
+        "one_key_head": {"num_key_value_heads": 1},
+        "biases": {"attention_bias": True},
+        "bare_heads": {"use_qk_norm": False},
+        "no_shared": {"use_mixed_mlp_moe": False},
+        "wider_shared": {"num_shared_expert": [1, 2, 1, 2, 1, 2]},
+        "narrow_experts": {"moe_intermediate_size": [32, 64] * 3},
+        "dense": {"num_experts": 1},
+        "epsilon": {"rms_norm_eps": 0.3},
+    }.items():
+        found[name] = _with("hunyuan", fields)
+    found["quantized"] = _with("hunyuan", {}, bits=4)
+    for name, fields in {
+        "more_used": {"moe_topk": 2},
+        "xdrope": {"position_embedding_xdrope": True},
+        "head_width": {"attention_head_dim": 32},
+        "untied": {"tie_word_embeddings": False},
+        "latent": {"kv_lora_rank": 16},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[name] = _refused("hunyuan", fields)
+    return {f"hunyuan-{name}": one for name, one in found.items()}
+
+
+def _afm() -> dict[str, WholeVariant]:
+    found = {"as_it_is": _AFM}
+    for name, fields in {
+        "two_layers": {"num_layers": 2, "num_kv_reuse_layers": 1},
+        "none_reused": {"num_kv_reuse_layers": 0},
+        "most_reused": {"num_kv_reuse_layers": 5},
+        "left_out": {"hidden_dim_scale_factor": None, "rope_theta": None, "rms_norm_eps": None},
+        "epsilon": {"rms_norm_eps": 0.3},
+    }.items():
+        found[name] = _with("afm7", fields)
+    # Keys are rounded to 255 values: with some seeds one of them falls on another side.
+    found["one_key_head"] = _with("afm7", {"num_kv_heads": 1}, seed=5)
+    for name, fields in {
+        "untied": {"tie_word_embeddings": False},
+        "scale": {"hidden_dim_scale_factor": -1},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[name] = _refused("afm7", fields)
+    return {f"afm7-{name}": one for name, one in found.items()}
+
+
+def _rwkv() -> dict[str, WholeVariant]:
+    found = {"as_it_is": _RWKV, "released": _with("rwkv7", {}, file=_RWKV_WORDS)}
+    for name, fields in {
+        "two_layers": {"num_hidden_layers": 2},
+        "wide_heads": {"head_dim": 32},
+        "tied": {"tie_word_embeddings": True},
+        "epsilon": {"norm_eps": 0.3},
+    }.items():
+        found[name] = _with("rwkv7", fields)
+    found["quantized"] = _with("rwkv7", _RWKV_QUANTIZED, bits=8, group=64)
+    for name, fields in {
+        "heads": {"num_heads": 2},
+        "values": {"value_dim": [64, 64, 128, 64, 64, 64]},
+        "attention": {"attn": {"layers": [1]}},
+        "norm_last": {"norm_first": False},
+        "activation": {"hidden_act": "relu"},
+        "theta": {"rope_theta": 10000.0},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[name] = _refused("rwkv7", fields)
+    return {f"rwkv7-{name}": one for name, one in found.items()}
+
+
+# mlx_lm packs the second matrices by groups of 64 values.
+_RWKV_QUANTIZED: Final = {f"{one}_low_rank_dim": 64 for one in ("a", "decay", "gate", "v")}
+_ALL: Final = _hunyuan() | _afm() | _rwkv()
+VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
+REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -1,0 +1,113 @@
+"""Families whose layers hand on more than rows: states, 16 bits, and cuts that they do not allow.
+
+Their rows are held against mlx_lm's whole model in test_whole.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+
+from tests.engines.mlx.handed_variants import VARIANTS
+from tests.engines.mlx.held_whole import write_whole
+from tests.engines.mlx.rig import in_chunks, make_engine, make_pipeline, token_ids
+
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import ConfigError, read_family
+from stagelink_conformance.stages import assert_same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from stagelink_conformance.pipeline import Pipeline
+
+_LAYERS = 6
+_CUTS = {"afm7": [1, 3], "hunyuan": [2, 4], "rwkv7": [1, 2, 5]}
+
+
+@pytest.fixture(params=_CUTS)
+def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Make a tiny checkpoint of each family in turn; return its name."""
+    write_whole(tmp_path, VARIANTS[f"{request.param}-as_it_is"])
+    return str(request.param)
+
+
+def test_a_cut_inside_a_verify_equals_a_run_that_stopped_there(tmp_path: Path, name: str) -> None:
+    ids, drafts, tail = token_ids(1, 40), token_ids(2, 8), in_chunks(token_ids(3, 4), [1, 3], at=43)
+    cut, plain = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
+    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
+    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
+    for engine in cut.engines:
+        engine.keep(1, 43)
+    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
+        assert abs(got.logits - expected.logits).max() <= 2e-5
+
+
+def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    ids = token_ids(1, 60)
+    stages, plain = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
+    stages.play(in_chunks(ids, [20, *[1] * 40]))
+    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
+    assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    stages, fresh = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
+    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
+    for engine, other in zip(fresh.engines, stages.engines, strict=True):
+        engine.restore(1, other.save(1))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
+    assert_same_bits(fresh.play(tail), stages.play(tail))
+
+
+def test_a_restored_stream_goes_back_to_where_it_was_saved(tmp_path: Path, name: str) -> None:
+    stages, fresh = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
+    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
+    for engine, other in zip(fresh.engines, stages.engines, strict=True):
+        engine.restore(1, other.save(1))
+    fresh.play(in_chunks(token_ids(2, 8), [8], at=40))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
+    assert_same_bits(fresh.play(tail), stages.play(tail))
+
+
+def test_a_split_has_the_bits_of_the_whole_in_bfloat16(tmp_path: Path, name: str) -> None:
+    if name == "hunyuan":
+        # MLX's CPU build multiplies experts in float32 only.
+        write_whole(tmp_path, VARIANTS["hunyuan-dense"])
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    whole = _pipeline(tmp_path, (), dtype="bfloat16")
+    split = _pipeline(tmp_path, _CUTS[name], dtype="bfloat16")
+    assert_same_bits(split.play(script), whole.play(script))
+
+
+@pytest.mark.usefixtures("name")
+@pytest.mark.parametrize("chunks", [[96], [7] * 13 + [5], [33, 7, 1, 5, 50], [88, *[1] * 8]])
+def test_every_allowed_cut_has_the_bits_of_the_whole(tmp_path: Path, chunks: list[int]) -> None:
+    checkpoint = open_checkpoint(tmp_path)
+    family = read_family(checkpoint.config, tensors=checkpoint.tensors)
+    script = in_chunks(token_ids(count=sum(chunks)), chunks)
+    expected = _pipeline(tmp_path).play(script)
+    assert_same_bits(_pipeline(tmp_path, family.allowed_cuts()).play(script), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "end", "nearest"),
+    [("hunyuan", 0, 3, "2, 4"), ("hunyuan", 5, 6, "2, 4"), ("afm7", 4, 6, "1, 2, 3")],
+)
+def test_a_range_that_parts_layers_from_their_keys_is_refused(
+    tmp_path: Path, kind: str, first: int, end: int, nearest: str
+) -> None:
+    write_whole(tmp_path, VARIANTS[f"{kind}-as_it_is"])
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match=f"nearest allowed: {nearest}") as caught:
+        make_engine(checkpoint, first, end)
+    assert (caught.value.reason, checkpoint.bytes_read) == ("cut_forbidden", 0)
+
+
+def _pipeline(folder: Path, cuts: Sequence[int] = (), dtype: str = "float32") -> Pipeline:
+    return make_pipeline(folder, cuts, _LAYERS, dtype=dtype)
