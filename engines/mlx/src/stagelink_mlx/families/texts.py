@@ -49,9 +49,32 @@ def settle_text(config: dict[str, Any], layers: int) -> None:
             config[key] = left
 
 
+def settle_shared_keys(config: dict[str, Any], layers: int) -> None:
+    """Refuse layers that would read keys which no layer of their kind has.
+
+    transformers means a pattern where no kinds are said, and the checkpoint, which says where a cut
+    is impossible, none: so they have to be said.
+    """
+    shared, kinds = config["num_kv_shared_layers"], config.get("layer_types")
+    if type(shared) is not int or not 0 <= shared < layers:
+        raise refuse_field("num_kv_shared_layers", f"a number below {layers}", shared)
+    if shared and not (
+        isinstance(kinds, list)
+        and len(kinds) == layers
+        and set(kinds[layers - shared :]) <= set(kinds[: layers - shared])
+    ):
+        wanted = f"kinds of {layers} layers, each also before the last {shared}, which share keys"
+        raise refuse_field("layer_types", wanted, kinds, "layer_types")
+
+
 def settle_gemma4(config: dict[str, Any], layers: int) -> None:
     """Take the heads of the layers that do not slide, in either form that files have."""
     settle_text(config, layers)
+    settle_shared_keys(config, layers)
+    tokens = config["vocab_size_per_layer_input"]
+    if config["hidden_size_per_layer_input"] and tokens < config["vocab_size"]:
+        wanted = f"at least {config['vocab_size']}, the tokens there are"
+        raise refuse_field("vocab_size_per_layer_input", wanted, tokens)
     # An argument that mlx_lm does not read.
     config["pad_token_id"] = 0
     kinds = config.get("layer_types")
@@ -81,14 +104,11 @@ _QWEN2_VL: Final = Recipe(
     settle=settle_text,
 )
 
-# Only those whose layers read nothing but rows, and share no keys: the larger ones.
 _GEMMA4: Final = Recipe(
     "gemma4_text",
     fixed_fields(
         attention_bias=False,
         hidden_activation="gelu_pytorch_tanh",
-        hidden_size_per_layer_input=0,
-        num_kv_shared_layers=0,
         # Of pictures alone; in text every row sees what comes before it.
         use_bidirectional_attention=(None, "vision"),
     ),
@@ -122,9 +142,9 @@ _GEMMA4: Final = Recipe(
         {"full": "full_attention", "sliding": "sliding_attention"},
     ),
     slides_every=6,
-    call="pair",
     array_mask=True,
     embedding_scale="root",
+    reads_tokens=True,
     logits_cap="final_logit_softcapping",
     layout="gemma4",
     settle=settle_gemma4,
@@ -137,7 +157,9 @@ TEXT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "gemma4_text": _GEMMA4,
         # Its layers read no token ids at all.
         "gemma4_unified_text": dataclasses.replace(
-            _GEMMA4, meant={**(_GEMMA4.meant or {}), "hidden_size_per_layer_input": 0}
+            _GEMMA4,
+            fixed={**_GEMMA4.fixed, "hidden_size_per_layer_input": (0,)},
+            meant={**(_GEMMA4.meant or {}), "hidden_size_per_layer_input": 0},
         ),
         "qwen3_vl_text": Recipe(
             "qwen3",

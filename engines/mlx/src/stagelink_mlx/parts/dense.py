@@ -14,6 +14,7 @@ from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.block_sparse import BlockSparseAttention
 from stagelink_mlx.parts.norms import bare_layer_norm, correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
+from stagelink_mlx.parts.streams import StreamLayer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,6 +46,8 @@ def corrected(layer: Any, family: Family) -> Any:
         correct_latent_norms(layer.self_attn)
     elif family.model_type == "ministral3":
         layer.self_attn.scaling_beta = config["llama_4_scaling_beta"]
+    elif family.model_type == "gemma3n_text":
+        return StreamLayer(layer, family)
     elif family.model_type == "nanochat":
         return _BareBlock(layer, config["rms_norm_eps"])
     elif family.model_type == "phi3small" and layer.self_attn.block_sparse:
