@@ -258,10 +258,6 @@ def _others() -> dict[str, Variant]:
     older = {"per_layer_config": None, "global_head_dim": 24}
     found[f"{gemma}-released"] = Variant(gemma, {}, older)
     found[f"{gemma}-uncapped"] = Variant(gemma, {"final_logit_softcapping": None})
-    reads = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 256}
-    found[f"{gemma}-reads_tokens"] = Variant(gemma, reads, {}, "engine_family", "gemma4_text")
-    shared = {"num_kv_shared_layers": 2}
-    found[f"{gemma}-shared"] = Variant(gemma, shared, {}, "config_field", "num_kv_shared_layers")
     return found
 
 
