@@ -69,6 +69,9 @@ class Recipe:
         mixes_keys: Whether the row before is mixed into keys and values.
         silent: Tokens that are never drawn: their logits are the lowest of floats.
         carries_embedded: Whether every layer reads the embedded rows, which travel behind the rows.
+        reads_tokens: Whether layers may read token ids, or the keys of layers before them.
+        has_streams: Whether a row is several residual streams.
+        carries_values: Whether every layer reads the first one's values, which travel so.
         embedding_epsilon: The field with the epsilon of a norm of embedded rows without weights.
         is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
@@ -108,10 +111,10 @@ class Recipe:
     stills_null: bool = False
     by_name: bool = False
     call: str = ""
+    tail: str = ""
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     made: frozenset[str] = frozenset()
     settle: Callable[[dict[str, Any], int], None] | None = None
-    tail: str = ""
     unread: tuple[str, ...] = (".rotary_emb.inv_freq",)
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False
@@ -119,6 +122,9 @@ class Recipe:
     is_turned_back: bool = False
     mixes_keys: bool = False
     carries_embedded: bool = False
+    carries_values: bool = False
+    reads_tokens: bool = False
+    has_streams: bool = False
     silent: tuple[int, ...] = ()
     drafter: tuple[str, ...] = ()
     bare_norms: str = ""
