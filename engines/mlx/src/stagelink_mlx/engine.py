@@ -149,8 +149,8 @@ class MlxEngine:
             counts.append(min(settings.chunk_rows, settings.rows_max, settings.context))
         with mx.stream(self._backend.device):
             for count in counts:
-                rows = mx.zeros((1, count, self._family.row_width), self._dtype)
-                out = layers.run(rows, layers.new_caches(self._settings.context), 0)
+                rows, ids = self._blank(count)
+                out = layers.run(rows, layers.new_caches(self._settings.context), 0, ids)
                 mx.eval(layers.head(out[0]) if self._lead else out)
 
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
@@ -163,7 +163,11 @@ class MlxEngine:
         def rows_of(piece: Piece) -> mx.array:
             return from_bits(source[piece.begin : piece.end], self._dtype)[None]
 
-        self._compute(layers, checked, rows_of, target)
+        ids: npt.NDArray[np.int64] | None = None
+        if self._family.needs_token_ids:
+            ids = np.array(plan.token_ids or (), np.int64)
+            CHECKS.token_ids(ids, checked.rows, self._family.vocab)
+        self._compute(layers, checked, rows_of, target, ids)
 
     def run_first(self, plan: PlanLike, token_ids: npt.NDArray[np.int64], rows_out: Bytes) -> None:
         """Embed a round's token ids and run the own layers; lead only."""
@@ -176,7 +180,7 @@ class MlxEngine:
         def rows_of(piece: Piece) -> mx.array:
             return layers.embed(mx.array(token_ids[piece.begin : piece.end]), piece.first)
 
-        self._compute(layers, checked, rows_of, target)
+        self._compute(layers, checked, rows_of, target, token_ids)
 
     def run_head(self, rows_in: Bytes, rows: int) -> npt.NDArray[np.float32]:
         """Return the float32 logits ``[rows, vocab]`` of the last layer's rows; lead only."""
@@ -239,6 +243,7 @@ class MlxEngine:
         checked: Round,
         rows_of: Callable[[Piece], mx.array],
         target: npt.NDArray[np.uint8],
+        token_ids: npt.NDArray[np.int64] | None,
     ) -> None:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
         self._broken = True
@@ -254,7 +259,8 @@ class MlxEngine:
                 stream = self._streams[piece.stream]
                 if stream.reach is not None:
                     stream.reach.begin(piece.first)
-                rows = layers.run(rows_of(piece), stream.caches, piece.first)
+                ids = None if token_ids is None else mx.array(token_ids[piece.begin : piece.end])
+                rows = layers.run(rows_of(piece), stream.caches, piece.first, ids)
                 bits = bits_of(rows[0])
                 # Evaluated here, state and all: nothing that is still to be computed may outlive
                 # the buffers of this call, or wait inside the device for a network.
@@ -291,9 +297,14 @@ class MlxEngine:
     def _state_format(self, layers: LayerRange) -> StateFormat:
         """Return what saved states must agree with: shapes are known without computing anything."""
         probe = layers.new_caches(1)
-        layers.run(mx.zeros((1, 1, self._family.row_width), self._dtype), probe, 0)
+        rows, ids = self._blank(1)
+        layers.run(rows, probe, 0, ids)
         bounds = (self._first, self._end, self._settings.context)
         return StateFormat(self._checkpoint, self._family, bounds, probe)
+
+    def _blank(self, count: int) -> tuple[mx.array, mx.array]:
+        """Return rows that mean nothing, and a token id for each."""
+        return mx.zeros((1, count, self._family.row_width), self._dtype), mx.zeros(count, mx.int64)
 
     def _ready(self) -> LayerRange:
         """Return the layers; refuse an engine that is not loaded, closed or broken."""
@@ -319,17 +330,6 @@ class MlxEngine:
         return buffer.reshape(rows, row_bytes)
 
 
-def _check_settings(family: Family, settings: EngineSettings) -> None:
-    """Refuse settings that this engine cannot serve."""
-    if settings.dtype not in _DTYPES:
-        names = ", ".join(_DTYPES)
-        raise _unfit("engine_dtype", f"dtype {names}", repr(settings.dtype))
-    if settings.kv_dtype not in ("auto", settings.dtype):
-        wanted = f"kv_dtype auto or {settings.dtype}, that of the rows"
-        raise _unfit("engine_dtype", wanted, repr(settings.kv_dtype))
-    if settings.batch_invariant:
-        # Neighbours change nothing, but another chunk of the same stream can: another product.
-        raise _unfit("engine_invariance", "batch_invariant off", "on")
 def _check_cuts(family: Family, first: int, end: int) -> None:
     """Refuse a range that begins or ends where the model cannot be cut: ``cut_forbidden``."""
     for at in (first, end):
@@ -342,6 +342,17 @@ def _check_cuts(family: Family, first: int, end: int) -> None:
             raise CHECKS.refuse_config("cut_forbidden", expected, got, "change --layers")
 
 
+def _check_settings(family: Family, settings: EngineSettings) -> None:
+    """Refuse settings that this engine cannot serve."""
+    if settings.dtype not in _DTYPES:
+        names = ", ".join(_DTYPES)
+        raise _unfit("engine_dtype", f"dtype {names}", repr(settings.dtype))
+    if settings.kv_dtype not in ("auto", settings.dtype):
+        wanted = f"kv_dtype auto or {settings.dtype}, that of the rows"
+        raise _unfit("engine_dtype", wanted, repr(settings.kv_dtype))
+    if settings.batch_invariant:
+        # Neighbours change nothing, but another chunk of the same stream can: another product.
+        raise _unfit("engine_invariance", "batch_invariant off", "on")
     CHECKS.limits(family, settings)
 
 

@@ -14,7 +14,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.cache import Beside, new_cache, recurrence_of
+from stagelink_mlx.cache import Beside, Stateless, new_cache, recurrence_of
 from stagelink_mlx.configs.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.configs.wide import understood
 from stagelink_mlx.ends import Ends, at_path, body_of
@@ -23,7 +23,9 @@ from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.handed import HANDING
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
+from stagelink_mlx.parts.streams import StreamEnds, flattened
 from stagelink_mlx.parts.sums import use_short_sums
+from stagelink_mlx.parts.token_inputs import TokenInputs, run_told
 from stagelink_mlx.refusal import ADVICE
 from stagelink_mlx.weights import Weights
 
@@ -87,7 +89,7 @@ class LayerRange:
         self._recipe = check_family(family)
         family = understood(family, self._recipe, checkpoint.config)
         module, arguments = model_arguments(family, self._recipe)
-        model = module.Model(arguments)
+        model = flattened(module.Model(arguments), self._recipe)
         self._family, self._lead = family, lead
         self._first, self._end, self._context = first, end, context
         self._kinds = family.layer_kinds[first:end]
@@ -102,7 +104,16 @@ class LayerRange:
             every += at_path(body, self._recipe.tail)
         self._layers = every[first:end]
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
-        self._ends: Any = Ends(model, family, self._recipe, dtype) if lead else nn.Module()
+        made = StreamEnds if self._recipe.has_streams else Ends
+        self._ends: Any = made(model, family, self._recipe, dtype) if lead else nn.Module()
+        owners = tuple(getattr(family, "kv_owner", range(family.layers)))
+        # Whose keys each own layer reads, counted from the first of them.
+        self._owners = [owner - first for owner in owners[first:end]]
+        self._token_inputs: TokenInputs | None = None
+        if family.needs_token_ids:
+            self._token_inputs = TokenInputs(family, first, end, dtype)
+            self._ends = self._token_inputs.beside(self._ends, self._recipe.body)
+            self._weights.split = self._token_inputs.split
         self._layers = [corrected(layer, family) for layer in self._layers]
         correct_layers(self._layers, family, first)
         self._turn_heads()
@@ -135,21 +146,36 @@ class LayerRange:
 
     def new_caches(self, context: int) -> list[LayerCache]:
         """Return the empty state of one stream."""
-        return [self._new_cache(kind, context) for kind in self._kinds]
+        return [
+            self._new_cache(kind, context)
+            if owner == at or not self._recipe.reads_tokens
+            else Stateless()
+            for at, (owner, kind) in enumerate(zip(self._owners, self._kinds, strict=True))
+        ]
 
     def embed(self, ids: mx.array, first: int) -> mx.array:
         """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
         rows: mx.array = self._ends.embed(ids, first)
+        if self._recipe.has_streams:
+            return rows
         return mx.concatenate([rows] * self._family.row_factor, axis=-1)
 
     def head(self, rows: mx.array) -> mx.array:
         """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
-        logits: mx.array = self._ends.head(rows[:, : self._family.width])
+        width = self._family.row_width if self._recipe.has_streams else self._family.width
+        logits: mx.array = self._ends.head(rows[:, :width])
         return logits
 
-    def run(self, rows: mx.array, caches: list[LayerCache], first: int) -> mx.array:
-        """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers."""
+    def run(
+        self, rows: mx.array, caches: list[LayerCache], first: int, ids: mx.array | None = None
+    ) -> mx.array:
+        """Run one stream's rows ``[1, n, width]`` from position ``first`` on through the layers.
+
+        ``ids`` are the rows' token ids, where layers read them.
+        """
         masks = self._masks(first, rows.shape[1])
+        if self._recipe.reads_tokens:
+            return self._run_told(rows, caches, masks, first, ids)
         rows, *beside = mx.split(rows, self._family.row_factor, axis=-1)
         hand = HANDING.get(self._recipe.call)
         handed: Any = beside[0] if beside else None
@@ -167,6 +193,24 @@ class LayerRange:
                 rows = layer(*beside, rows, masks[kind], cache)
         whole = [rows, handed] if beside else [rows]
         return mx.concatenate([one.astype(self._dtype) for one in whole], axis=-1)
+
+    def _run_told(
+        self,
+        rows: mx.array,
+        caches: list[LayerCache],
+        masks: Mapping[str, Any],
+        first: int,
+        ids: mx.array | None,
+    ) -> mx.array:
+        """Run layers that may read token ids, or the keys of a layer before them."""
+        told: Iterator[mx.array | None] = iter([None] * len(self._layers))
+        if self._token_inputs is not None and ids is not None:
+            told = self._token_inputs.inputs(self._ends[self._recipe.body], ids)
+        for layer, kind, owner, one in zip(
+            self._layers, self._kinds, self._owners, told, strict=True
+        ):
+            rows = run_told(layer, rows, masks[kind], caches[owner], first=first, told=one)
+        return rows.astype(self._dtype)
 
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
@@ -253,8 +297,9 @@ class LayerRange:
 
     def _parts(self) -> Iterator[tuple[int | None, list[str]]]:
         """Yield each part that is read at once, with its tensors: the ends, then every layer."""
-        if self._lead:
-            yield None, self._read(self._family.own_tensors(0, 0, True))
+        ends = self._family.own_tensors(0, 0, self._lead)
+        if ends:
+            yield None, self._read(ends)
         for n in range(self._first, self._end):
             yield n, self._read(self._family.layer_tensors(n))
 

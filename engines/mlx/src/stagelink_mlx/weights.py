@@ -17,7 +17,7 @@ from stagelink_mlx.layouts.hybrid import HYBRID_LAYOUTS
 from stagelink_mlx.layouts.usual import LAYOUTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from stagelink.engine import Checkpoint, Family
     from stagelink_mlx.families.recipes import Recipe
@@ -38,6 +38,7 @@ class Weights:
         layers_at: What stands after that, before a layer's number.
         routers: The names of parameters that choose experts, which are float32 whatever a file or
             the rows are: transformers keeps most of them so, and the choice is computed so.
+        split: What takes the own layers' part of a tensor that has parts for all layers.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Weights:
         self.outer = recipe.outer
         self.layers_at = f"{recipe.body}.{recipe.layers}."
         self.routers: frozenset[str] = frozenset()
+        self.split: Callable[[dict[str, mx.array]], dict[str, mx.array]] = dict
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
         every = {**LAYOUTS, **DENSE_LAYOUTS, **HANDED_LAYOUTS, **HYBRID_LAYOUTS}
@@ -91,6 +93,7 @@ class Weights:
         laid = self._layout(own, self._family.config)
         if self._norms_lack_one:
             laid = {name: one + 1 if _NORM in name else one for name, one in laid.items()}
+        laid = self.split(laid)
         return {self.outer + name: self._cast(self.outer + name, one) for name, one in laid.items()}
 
     def _cast(self, name: str, array: mx.array) -> mx.array:

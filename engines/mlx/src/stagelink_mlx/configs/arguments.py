@@ -133,6 +133,9 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         # No experts that all rows share is None there, and would be a block of no width as 0.
         "n_shared_experts": family.config.get("n_shared_experts") or None,
     }
+    if family.model_type == "gemma3n_text":
+        # Masks are the engine's.
+        found["sliding_window"] = 1
     if family.model_type == "granite":
         # No layer of the family has one; mlx_lm wants it said.
         found |= {"attention_bias": False, "mlp_bias": False}
