@@ -24,4 +24,27 @@ LATE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 8, "moe_top_k": 3},
         },
     ),
+    # So many heads of the indexer, and blocks so small, that many rows see a choice.
+    "minimax_m3_vl_text": (
+        "minimax_m3_vl_text",
+        {
+            "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5},
+            "head_dim": 24,
+            "rotary_dim": 12,
+            "intermediate_size": 48,
+            "dense_intermediate_size": 96,
+            "shared_intermediate_size": 40,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "mlp_layer_types": ["dense", *["sparse"] * 7],
+            "layer_types": ["full_attention", *["minimax_m3_sparse"] * 6, "full_attention"],
+            "swiglu_alpha": 1.3,
+            "swiglu_limit": 0.6,
+            "routed_scaling_factor": 1.5,
+            "index_n_heads": 2,
+            "index_head_dim": 16,
+            "index_block_size": 8,
+            "index_topk_blocks": 4,
+        },
+    ),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.engines.mlx.late_families import LATE
+from tests.engines.mlx.late_families import LATE, PLAIN
 from tests.engines.torch.variants import Variant
 
 __all__ = ["REFUSED", "VARIANTS"]
@@ -60,6 +60,91 @@ def _dbrx() -> dict[str, Variant]:
     return {f"dbrx-{name}": one for name, one in found.items()}
 
 
-_ALL: Final = _dbrx()
+_M3: Final = "minimax_m3_vl_text"
+_CHOOSES: Final = "minimax_m3_sparse"
+# As the released file says it.
+_NESTED: Final[dict[str, Any]] = {
+    "use_sparse_attention": True,
+    "sparse_index_dim": 16,
+    "sparse_num_index_heads": 2,
+    "sparse_topk_blocks": 4,
+    "sparse_block_size": 8,
+    "sparse_score_type": "max",
+    "sparse_init_block": 0,
+    "sparse_local_block": 1,
+    "sparse_attention_freq": [0, *[1] * 6, 0],
+    "sparse_disable_index_value": [0, *[1] * 6, 0],
+}
+_RELEASED: Final[dict[str, Any]] = {
+    **dict.fromkeys(f"index_{one}" for one in ("n_heads", "head_dim", "block_size")),
+    **dict.fromkeys(("index_topk_blocks", "index_local_blocks", "layer_types", "mlp_layer_types")),
+    "attention_output_gate": False,
+    "hidden_act": "swigluoai",
+    "moe_layer_freq": [0, *[1] * 7],
+    "n_shared_experts": 1,
+    "num_mtp_modules": 7,
+    "qk_norm_type": "per_head",
+    "scoring_func": "sigmoid",
+    "sparse_attention_config": _NESTED,
+    "use_gemma_norm": True,
+    "use_qk_norm": True,
+    "use_routing_bias": True,
+}
+
+
+def _minimax() -> dict[str, Variant]:
+    few = {"layer_types": ["full_attention", _CHOOSES], "mlp_layer_types": ["dense", "sparse"]}
+    found = {
+        "two_layers": Variant(_M3, {"num_hidden_layers": 2, "vocab_size": 259, **few}),
+        "as_it_is": Variant(_M3),
+        "as_released": Variant(_M3, {}, _RELEASED),
+        "all_choose": Variant(_M3, {"layer_types": [_CHOOSES] * 8}),
+        "none_chooses": Variant(_M3, {"layer_types": None}),
+        "all_dense": Variant(_M3, {"mlp_layer_types": ["dense"] * 8}),
+        "unsaid_share": _refused(
+            _M3, {"rope_parameters": {"rope_theta": 30000.0}}, "partial_rotary_factor"
+        ),
+    }
+    for key, values in (
+        ("index_local_blocks", (0, 3)),
+        ("index_topk_blocks", (1, 64)),
+        ("index_block_size", (5,)),
+        ("index_n_heads", (1, 4)),
+        ("num_key_value_heads", (1,)),
+        ("num_experts_per_tok", (1, 8)),
+        ("tie_word_embeddings", (True,)),
+    ):
+        for value in values:
+            found[f"{key}_{value}"] = Variant(_M3, {key: value})
+    for key, value in (
+        ("hidden_act", "relu"),
+        ("index_local_blocks", 5),
+        ("index_head_dim", 8),
+        ("index_n_heads", 3),
+        ("index_topk_blocks", 0),
+        ("rotary_dim", 8),
+        ("mlp_layer_types", ["dense"] * 7),
+        ("layer_types", ["sliding_attention"] * 8),
+        ("use_gemma_norm", False),
+        ("attention_output_gate", True),
+        ("rows_twisted", 3),
+    ):
+        found[key] = _refused(_M3, {key: value}, key)
+    for key, value in (
+        ("sparse_init_block", 1),
+        ("sparse_score_type", "mean"),
+        ("sparse_disable_index_value", [0] * 8),
+        ("rows_twisted", 3),
+    ):
+        said = {"sparse_attention_config": {**_NESTED, key: value}}
+        found[key] = _refused(_M3, said, f"sparse_attention_config.{key}")
+    found["moe_layer_freq"] = _refused(_M3, {"moe_layer_freq": [1] * 8}, "mlp_layer_types")
+    scaled = {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.5}
+    dynamic = {"rope_parameters": {**PLAIN, **scaled}}
+    found["dynamic"] = _refused(_M3, dynamic, "dynamic", "rope_scaling")
+    return {f"minimax_m3-{name}": one for name, one in found.items()}
+
+
+_ALL: Final = _dbrx() | _minimax()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

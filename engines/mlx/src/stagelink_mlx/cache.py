@@ -18,6 +18,7 @@ __all__ = [
     "SPAN_ROWS",
     "Beside",
     "Both",
+    "Indexed",
     "KeysValues",
     "LayerCache",
     "Reach",
@@ -51,8 +52,8 @@ class KeysValues:
         self._window = window
         self._capacity = -(-context // _STEP) * _STEP
         self._held: tuple[mx.array, mx.array] | None = None
-
         self._begin = 0
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append rows; return the positions that they may attend to."""
         first, end = self.offset, self.offset + keys.shape[2]
@@ -261,6 +262,25 @@ class Beside(_Pair):
         return self.mixed.offset
 
 
+class Indexed(_Pair):
+    """Keys and values, and the keys of an indexer that chooses which of them a row sees."""
+
+    def __init__(self, context: int) -> None:
+        """Begin empty; at most ``context`` positions come."""
+        self.plain, self._index = KeysValues(context), KeysValues(context)
+        super().__init__(self.plain, self._index)
+
+    @property
+    def offset(self) -> int:
+        """Positions held."""
+        return self.plain.offset
+
+    def index(self, keys: mx.array) -> mx.array:
+        """Append the indexer's keys ``[1, heads, rows, even width]``; return all of them."""
+        halves = self._index.update_and_fetch(*mx.split(keys, 2, axis=-1))
+        return mx.concatenate(halves, axis=-1)
+
+
 class Stateless:
     """What a layer keeps that mixes no positions: nothing."""
 
@@ -316,7 +336,7 @@ class Reach:
         self._old = self._middle = position
 
 
-LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Stateless
+LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Indexed | Stateless
 
 
 def new_cache(kind: str, context: int, window: int | None) -> LayerCache:
@@ -325,6 +345,8 @@ def new_cache(kind: str, context: int, window: int | None) -> LayerCache:
         return Stateless()
     if kind == "linear":
         return Recurrent()
+    if kind == "indexed":
+        return Indexed(context)
     return Both(context) if kind == "both" else KeysValues(context, window)
 
 

@@ -133,6 +133,20 @@ def halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return found
 
 
+def _joined_halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """MiniMax-M3: gate before up in one matrix; what all rows share perhaps as one more expert."""
+    found, experts = stacked(arrays, config), config["num_local_experts"]
+    for name in [one for one in found if ".switch_mlp." in one]:
+        if found[name].shape[0] == experts + 1:
+            shared = name.replace(".switch_mlp.", ".shared_experts.")
+            found[name], found[shared] = found[name][:experts], found[name][experts]
+    for name in [one for one in found if ".gate_up_proj." in one]:
+        gate, up = mx.split(found.pop(name), 2, axis=-2)
+        for part, half in (("gate_proj", gate), ("up_proj", up)):
+            found[name.replace("gate_up_proj", part)] = half
+    return found
+
+
 def _turned_halves(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Llama 4's experts: one tensor ``[experts, in, 2 * inner]`` has gate before up."""
     del config
@@ -194,6 +208,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "flat_correction": _flat_correction,
         "halves": halves,
         "latent": _latent,
+        "joined_halves": _joined_halves,
         "rows_of_experts": _rows_of_experts,
         "stacked_in_place": _stacked_in_place,
         "split_experts": _split_experts,

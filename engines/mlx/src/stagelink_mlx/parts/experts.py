@@ -15,6 +15,7 @@ from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.dbrx import correct_dbrx
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
+from stagelink_mlx.parts.minimax_m3 import correct_minimax_m3, minimax_m3_arguments
 from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
 from stagelink_mlx.parts.routers import NormedBlock, RoutedBlock, Router, Routing
@@ -324,6 +325,8 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
         "mimo_v2_flash": _mimo_v2_flash,
         "minimax": _minimax_m2,
         "minimax_m2": _minimax_m2,
+        "minimax_m3_vl": minimax_m3_arguments,
+        "minimax_m3_vl_text": minimax_m3_arguments,
         "step3p5": lambda family: {
             "layer_types": _kinds(family),
             "partial_rotary_factors": None,
@@ -352,6 +355,8 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "mimo_v2_flash": _correct_gate,
         "minimax": _correct_minimax_m2,
         "minimax_m2": _correct_minimax_m2,
+        "minimax_m3_vl": correct_minimax_m3,
+        "minimax_m3_vl_text": correct_minimax_m3,
         "mistral4": _correct_mistral4,
         "qwen2_moe": _correct_qwen2_moe,
         "solar_open": _correct_gate,

@@ -152,6 +152,7 @@ _SHORT: dict[tuple[str, str], Callable[[nn.Module], nn.Module]] = {
     ("gemma", "RMSNorm"): _shifted_norm,
     ("gemma2", "RMSNorm"): _shifted_norm,
     ("gemma3_text", "RMSNorm"): _shifted_norm,
+    ("minimax_m3_vl", "GemmaRMSNorm"): _shifted_norm,
     ("recurrent_gemma", "RMSNorm"): _shifted_norm,
 }
 
