@@ -15,6 +15,7 @@ pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
 from tests.engines.mlx.expert_families import EXPERTS
 from tests.engines.mlx.held_whole import write_whole
+from tests.engines.mlx.longcat_variants import LONGCAT
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
 from tests.engines.mlx.whole_variants import VARIANTS as WHOLE_VARIANTS
 
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CUTS = [2, 5]
-# An indexer's keys beside latents; chunks; keys wider than values; heads of unlike number.
-_NAMES = ("deepseek_v32", "llama4_text", "mimo_v2_flash", "laguna")
+# An indexer's keys beside latents; chunks; keys wider than values; heads of unlike number; layers
+# that attend twice.
+_NAMES = ("deepseek_v32", "llama4_text", "mimo_v2_flash", "laguna", "longcat_flash")
 
 
 @pytest.fixture(autouse=True)
 def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tiny families be made as the others are."""
-    for name, recipe in EXPERTS.items():
+    for name, recipe in {**EXPERTS, **LONGCAT}.items():
         monkeypatch.setitem(FAMILIES, name, recipe)
 
 

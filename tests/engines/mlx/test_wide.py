@@ -20,6 +20,7 @@ from tests.engines.mlx import (
     expert_variants,
     hybrid_variants,
     late_variants,
+    longcat_variants,
     wide_variants,
 )
 from tests.engines.mlx.expert_families import EXPERTS
@@ -33,8 +34,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOLERANCE = 1e-4
-_FAMILIES = {**wide_variants.WIDE, **dense_variants.DENSE, **HYBRID, **EXPERTS, **LATE}
-_TABLES = (wide_variants, dense_variants, hybrid_variants, expert_variants, late_variants)
+_FAMILIES = {
+    **wide_variants.WIDE,
+    **dense_variants.DENSE,
+    **HYBRID,
+    **EXPERTS,
+    **LATE,
+    **longcat_variants.LONGCAT,
+}
+_TABLES = (
+    wide_variants,
+    dense_variants,
+    hybrid_variants,
+    expert_variants,
+    late_variants,
+    longcat_variants,
+)
 _VARIANTS = {name: one for table in _TABLES for name, one in table.VARIANTS.items()}
 _REFUSED = {name: one for table in _TABLES for name, one in table.REFUSED.items()}
 _FAST = [name for name in _VARIANTS if name.endswith("-two_layers")]

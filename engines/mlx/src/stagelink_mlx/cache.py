@@ -24,6 +24,7 @@ __all__ = [
     "Reach",
     "Recurrent",
     "Stateless",
+    "Twice",
     "new_cache",
     "recurrence_of",
 ]
@@ -281,6 +282,17 @@ class Indexed(_Pair):
         return mx.concatenate(halves, axis=-1)
 
 
+class Twice(_Pair):
+    """What a layer keeps that attends twice: keys and values of each."""
+
+    def __init__(self, context: int) -> None:
+        """Begin empty; at most ``context`` positions come."""
+        super().__init__(KeysValues(context), KeysValues(context))
+
+    def __getitem__(self, at: int) -> Recurrent | KeysValues:
+        return (self._first, self._second)[at]
+
+
 class Stateless:
     """What a layer keeps that mixes no positions: nothing."""
 
@@ -336,11 +348,13 @@ class Reach:
         self._old = self._middle = position
 
 
-LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Indexed | Stateless
+LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Indexed | Stateless | Twice
 
 
 def new_cache(kind: str, context: int, window: int | None) -> LayerCache:
     """Return the empty state of a layer of a kind."""
+    if kind == "twice":
+        return Twice(context)
     if kind == "none":
         return Stateless()
     if kind == "linear":

@@ -17,6 +17,7 @@ from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.texts import TEXT_RECIPES
 from stagelink_mlx.families.token_readers import TOKEN_RECIPES
 
@@ -38,6 +39,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **HYBRID_RECIPES,
         **MINIMAX_M3_RECIPES,
         **TEXT_RECIPES,
+        **LONGCAT_RECIPES,
         **TOKEN_RECIPES,
         "mistral": Recipe(
             "llama",

@@ -1,4 +1,4 @@
-"""Lays out tensors of families whose layers hand on more than rows, as mlx_lm's modules have them.
+"""Lays out tensors of families whose layers hand on more than rows, or attend twice.
 
 It reads nothing and casts nothing; see ``layouts/usual.py``.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 
-from stagelink_mlx.layouts.usual import stacked
+from stagelink_mlx.layouts.usual import LAYOUTS, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +51,20 @@ def _heads_of_vectors(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx
     }
 
 
+def _idle_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """LongCat-Flash: latent heads; transformers writes matrices of experts that do nothing, too."""
+    found = {}
+    for name, array in arrays.items():
+        number = name.partition(".mlp.experts.")[2].partition(".")[0]
+        if not number.isdigit() or int(number) < config["n_routed_experts"]:
+            found[name] = array
+    return LAYOUTS["latent"](found, config)
+
+
 HANDED_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
-    {"grouped_heads": _grouped_heads, "heads_of_vectors": _heads_of_vectors}
+    {
+        "grouped_heads": _grouped_heads,
+        "heads_of_vectors": _heads_of_vectors,
+        "idle_experts": _idle_experts,
+    }
 )

@@ -15,6 +15,7 @@ from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.dbrx import correct_dbrx
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
+from stagelink_mlx.parts.longcat import correct_longcat
 from stagelink_mlx.parts.minimax_m3 import correct_minimax_m3, minimax_m3_arguments
 from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
@@ -351,6 +352,8 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "hunyuan": _correct_hunyuan,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "laguna": _correct_laguna,
+        "longcat_flash": correct_longcat,
+        "longcat_flash_ngram": correct_longcat,
         "llama4_text": _correct_llama4,
         "mimo_v2_flash": _correct_gate,
         "minimax": _correct_minimax_m2,
