@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from stagelink.engine import CONTINUE, OPEN, EngineDescription, WideFamily
+from stagelink.engine import CONTINUE, OPEN, DescribedFamily, EngineDescription, WideFamily
 from stagelink_transformers.boundary import Boundary
 from stagelink_transformers.device import choose_device, choose_dtype, device_name, libraries
 from stagelink_transformers.model import LayerRange
 from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
 from stagelink_transformers.state import can_be_saved, encode_state, parse_state, state_envelope
 from stagelink_transformers.streams import Stream
+from stagelink_transformers.trial import try_range
 from stagelink_transformers.weights import fill, kept_dtypes
 
 if TYPE_CHECKING:
@@ -90,30 +91,9 @@ class TransformersEngine:
             return
         names = _own_names(self._family, self._first, self._end, lead=self._lead)
         fill(self._model, self._checkpoint, names, self._device, progress)
-        if isinstance(self._family, WideFamily):
-            self._try_layers()
+        if isinstance(self._family, (WideFamily, DescribedFamily)):
+            try_range(self._model, self._family, (self._first, self._end), self._device)
         self._loaded = True
-
-    @torch.inference_mode()
-    def _try_layers(self) -> None:
-        """Run a few rows of a model that nobody has tried as a range.
-
-        Raises:
-            ConfigError: ``engine_family`` where the library's modules cannot be run so.
-        """
-        try:
-            stream = self._new_stream()
-            for rows in (3, 2, 1):
-                stream.run(self._boundary.zeros(rows))
-            if self._lead:
-                self._model.head(self._boundary.zeros(1))
-        except Exception as error:  # whatever the library raises for a range of its modules
-            raise refuse_config(
-                "engine_family",
-                f"a decoder that runs in ranges, here layers {self._first}-{self._end}",
-                f"{self._family.model_type}, which did not: {' '.join(str(error).split())[:200]}",
-                "choose other layers, or another model",
-            ) from error
 
     @torch.inference_mode()
     def warm(self) -> None:

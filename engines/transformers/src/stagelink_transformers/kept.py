@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 if TYPE_CHECKING:
     from transformers.cache_utils import DynamicCache
@@ -82,14 +82,14 @@ def replace_windows(cache: DynamicCache, slack: int) -> None:
 
 
 def can_be_cut(layer: object) -> bool:
-    """Say whether a layer's state of an earlier position is part of its state."""
-    return type(layer) is DynamicLayer or isinstance(layer, KeptWindow)
+    """Say whether a layer's state of an earlier position is part of its state, or it has none."""
+    return type(layer) in (DynamicLayer, DummyLayer) or isinstance(layer, KeptWindow)
 
 
 def cut_layer(layer: Any, position: int) -> None:
     """Drop every position from ``position`` on of a layer that ``can_be_cut``."""
     if isinstance(layer, KeptWindow):
         layer.cut(position)
-    elif layer.is_initialized:
+    elif type(layer) is not DummyLayer and layer.is_initialized:
         layer.keys = layer.keys[:, :, :position]
         layer.values = layer.values[:, :, :position]

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import CacheLayerMixin, DynamicCache
 
+from stagelink_transformers.calls import rows_alone
 from stagelink_transformers.kept import can_be_cut, replace_windows
 from stagelink_transformers.refusal import refuse_config
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Of a config: what would name code outside the library, and what says how weights are stored.
 _LEFT_OUT: Final = ("auto_map", "quantization_config", "transformers_version", "_name_or_path")
 _SPECIAL: Final = ("pad_token_id", "bos_token_id", "eos_token_id")
+_FLOATS: Final = ("Infinity", "-Infinity", "NaN")
 # Lists of the config that the library reads by a layer's number while it runs.
 _BY_LAYER: Final = ("layer_types", "mlp_layer_types", "layers_block_type", "kv_sharing_modes")
 
@@ -38,6 +40,8 @@ class LayerRange:
         body: Its decoder.
         config: The text config, as of a model of the own layers only.
         uncut: The own layers, counted from 0, whose state cannot be cut back.
+        rows_alone: Up to how many rows behind others are calls of their own; one number for the
+            whole model, wherever it is cut.
     """
 
     def __init__(
@@ -56,12 +60,15 @@ class LayerRange:
         self._path, self._layers_name = _find_layers(self.model, family)
         self.body: nn.Module = self.model.get_submodule(self._path)
         whole: Any = getattr(self.body, self._layers_name)
+        self._counts = any(map(_counts_positions, self.make_cache(0).layers))
+        self.rows_alone = rows_alone(family.model_type, whole.modules())
         self.layers = nn.ModuleList(list(whole)[first:end])
         setattr(self.body, self._layers_name, self.layers)
         _renumber(self.layers, self.config, first, end)
         if not lead:
             _drop_ends(self.model, self.body, self._layers_name)
-        self._gives_tuple = False
+        # How much a layer returns beside its rows, once one has run; None for rows by themselves.
+        self._beside: int | None = None
         self._entering: torch.Tensor | None = None
         self._left: torch.Tensor | None = None
         self._tail: Any = self._make_tail() if lead else None
@@ -87,12 +94,28 @@ class LayerRange:
             kept: The dtype of those tensors that are not held in the compute dtype.
         """
         if self.lead:
-            self.model.tie_weights()
+            self._tie()
         held = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         weights = self.model.state_dict().keys() & held.keys()
         return sum(
             held[name].numel() * kept.get(name, held[name].dtype).itemsize for name in weights
         )
+
+    def _tie(self) -> None:
+        """Let the library tie what it ties.
+
+        Raises:
+            ConfigError: ``engine_family`` where layers of other ranges share weights with these.
+        """
+        try:
+            self.model.tie_weights()
+        except ValueError as error:
+            raise refuse_config(
+                "engine_family",
+                "layers with weights of their own",
+                f"{type(self.model).__name__}, whose layers share some",
+                "run all of its layers on one rank",
+            ) from error
 
     def free(self) -> None:
         """Give the weights' memory back; the range cannot run afterwards."""
@@ -175,9 +198,10 @@ class LayerRange:
     def _mask(self, cache: DynamicCache) -> dict[str, None] | None:
         """Return what to give as a mask: nothing, but where the library cannot make its own.
 
-        It asks the first layer that counts positions for the size of its masks.
+        It asks the first layer that counts positions for the size of its masks; of a model that
+        has no such layer it makes none.
         """
-        if any(isinstance(layer, CacheLayerMixin) for layer in cache.layers):
+        if not self._counts or any(map(_counts_positions, cache.layers)):
             return None
         kinds = {*(self.config.layer_types or ()), "full_attention", "linear_attention"}
         return dict.fromkeys(kinds)
@@ -203,8 +227,9 @@ class LayerRange:
 
     def _leave(self, _: nn.Module, __: object, output: Any) -> None:
         """Take the rows from the last own layer: what follows it belongs to the head."""
-        self._gives_tuple = isinstance(output, tuple)
-        self._left = output[0] if self._gives_tuple else output
+        is_tuple = isinstance(output, tuple)
+        self._beside = len(output) - 1 if is_tuple else None
+        self._left = output[0] if is_tuple else output
 
     def _make_tail(self) -> Any:
         """Return a model of the same modules whose only layer hands rows to the final norm."""
@@ -234,7 +259,7 @@ class LayerRange:
 
     def as_output(self, rows: Any) -> Any:
         """Return rows in the form in which a layer of this decoder returns them."""
-        return (rows,) if self._gives_tuple else rows
+        return rows if self._beside is None else (rows, *(None,) * self._beside)
 
 
 class _StandIn(nn.Module):
@@ -273,6 +298,10 @@ class _NoEmbedding(nn.Module):
         return torch.zeros(*ids.shape, self._width, device=ids.device)
 
 
+def _counts_positions(layer: object) -> bool:
+    return isinstance(layer, CacheLayerMixin)
+
+
 def _with_rows(
     rows: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -287,7 +316,8 @@ def _build(family: Family, dtype: torch.dtype) -> Any:
     if family.model_type.startswith("gguf:"):
         expected = "a model with the library's own config"
         raise refuse_config("engine_family", expected, family.model_type, family.engine_advice)
-    fields: dict[str, Any] = json.loads(json.dumps(dict(family.config)))
+    plain = json.dumps(dict(family.config))
+    fields: dict[str, Any] = json.loads(plain, object_hook=_special_float)
     model_type = fields.pop("model_type", family.model_type)
     for name in _LEFT_OUT:
         fields.pop(name, None)
@@ -307,6 +337,13 @@ def _build(family: Family, dtype: torch.dtype) -> Any:
             "install a version of transformers that has it, or use another model",
         ) from error
     return model.eval()
+
+
+def _special_float(value: dict[str, Any]) -> Any:
+    """Return the number that the library writes as an object, since JSON has no infinity."""
+    if value.keys() == {"__float__"} and value["__float__"] in _FLOATS:
+        return float(value["__float__"])
+    return value
 
 
 def _with_integers(model_type: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -344,11 +381,26 @@ def _renumber(layers: nn.ModuleList, config: Any, first: int, end: int) -> None:
     for module in layers.modules():
         if isinstance(getattr(module, "layer_idx", None), int):
             module.layer_idx -= first  # type: ignore[operator,assignment]
-    for name in _BY_LAYER:
-        kinds = getattr(config, name, None)
+    # All before any: two of the names may be one list, which is cut once.
+    said = {name: getattr(config, name, None) for name in _BY_LAYER}
+    for name, kinds in said.items():
         if isinstance(kinds, list):
-            setattr(config, name, kinds[first:end])
+            _say(config, name, kinds[first:end])
+    spec = vars(config).get("_heterogeneity_spec")
+    if spec is not None:
+        own = {n - first: one for n, one in spec.per_layer_overrides.items() if first <= n < end}
+        spec.per_layer_overrides = own
     config.num_hidden_layers = end - first
+
+
+def _say(config: Any, name: str, value: list[Any]) -> None:
+    """Set a list of the config, also one that the config computes from other fields."""
+    try:
+        setattr(config, name, value)
+    except AttributeError:
+        kind = type(config)
+        own = kind.attribute_map.get(name, name)
+        config.__class__ = type(kind.__name__, (kind,), {own: value})
 
 
 def _drop_ends(model: nn.Module, body: nn.Module, layers_name: str) -> None:

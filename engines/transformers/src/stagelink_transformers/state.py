@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import (
+    DummyLayer,
+    DynamicLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 
 from stagelink.engine import StateEnvelope
 from stagelink_transformers.kept import KeptWindow
@@ -20,7 +25,13 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Family
 
-_KINDS = (KeptWindow, DynamicLayer, LinearAttentionLayer)
+_KINDS = (
+    KeptWindow,
+    DynamicLayer,
+    LinearAttentionLayer,
+    LinearAttentionAndFullAttentionLayer,
+    DummyLayer,
+)
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -63,57 +74,60 @@ def parse_state(
     size = sum(math.prod(shape) * dtype.itemsize for one in forms for shape, dtype in one)
     form.check_size(body, size)
     at = 0
-    for layer, shapes in zip(empty.layers, forms, strict=False):
+    for layer, like, shapes in zip(empty.layers, sample.layers, forms, strict=False):
         tensors = []
         for shape, dtype in shapes:
             count = math.prod(shape)
             tensors.append(_from_bits(body, at, count, dtype).reshape(shape))
             at += count * dtype.itemsize
-        _fill(layer, tensors, sample, position)
+        _fill(layer, like, tensors, position)
     return position
 
 
 def _tensors(layer: Any) -> list[torch.Tensor]:
     """Return the tensors of a layer that later rows depend on, in a fixed order."""
-    kind = type(layer)
-    if kind is KeptWindow:
+    states = [state for _, state in (*_states(layer, "conv"), *_states(layer, "recurrent"))]
+    return [*states, *_keys_and_values(layer)]
+
+
+def _states(layer: Any, kind: str) -> list[tuple[int, torch.Tensor]]:
+    """Return the states of one kind of a recurrent layer, which may have several, by number."""
+    held = getattr(layer, f"{kind}_states", {})
+    return [(n, one) for n, one in held.items() if one is not None]
+
+
+def _keys_and_values(layer: Any) -> list[torch.Tensor]:
+    if isinstance(layer, KeptWindow):
         return list(layer.needed())
-    if kind is DynamicLayer:
-        return [layer.keys, layer.values]
-    held = [*layer.conv_states.values(), *layer.recurrent_states.values()]
-    return [one for one in held if one is not None]
+    held = isinstance(layer, DynamicLayer) and layer.is_initialized
+    return [layer.keys, layer.values] if held else []
 
 
 def _forms(layer: Any, position: int) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Return shape and dtype of what ``_tensors`` gives for a stream of ``position`` positions."""
-    if type(layer) is LinearAttentionLayer:
-        return [(tuple(one.shape), one.dtype) for one in _tensors(layer)]
     rows = position
     if isinstance(layer, KeptWindow):
         rows = min(position, layer.sliding_window - 1)
-    return [((*one.shape[:2], rows, one.shape[3]), one.dtype) for one in (layer.keys, layer.values)]
+    kept = _keys_and_values(layer)
+    states = _tensors(layer)[: -len(kept) or None]
+    forms = [(tuple(one.shape), one.dtype) for one in states]
+    return forms + [((*one.shape[:2], rows, one.shape[3]), one.dtype) for one in kept]
 
 
-def _fill(layer: Any, tensors: list[torch.Tensor], sample: DynamicCache, position: int) -> None:
-    """Put saved tensors into an empty cache layer."""
-    device = next((one.device for one in _all(sample)), torch.device("cpu"))
-    tensors = [one.to(device) for one in tensors]
-    if type(layer) is LinearAttentionLayer:
-        states = list(layer.conv_states)
-        for n in states:
-            layer.update_conv_state(tensors[n], state_idx=n)
-        for n, one in enumerate(tensors[len(states) :]):
-            layer.update_recurrent_state(one, state_idx=n)
-        return
-    keys, values = tensors
-    layer.lazy_initialization(keys, values)
-    layer.keys, layer.values = keys, values
+def _fill(layer: Any, like: Any, tensors: list[torch.Tensor], position: int) -> None:
+    """Put saved tensors into an empty cache layer, as ``like`` has them of another stream."""
+    own = _tensors(like)
+    rest = [one.to(same.device) for one, same in zip(tensors, own, strict=True)]
+    for n, _ in _states(like, "conv"):
+        layer.update_conv_state(rest.pop(0), state_idx=n)
+    for n, _ in _states(like, "recurrent"):
+        layer.update_recurrent_state(rest.pop(0), state_idx=n)
+    if rest:
+        keys, values = rest
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
     if isinstance(layer, KeptWindow):
         layer.cumulative_length = position
-
-
-def _all(cache: DynamicCache) -> list[torch.Tensor]:
-    return [one for layer in cache.layers for one in _tensors(layer)]
 
 
 def _bits(tensor: torch.Tensor) -> bytes:

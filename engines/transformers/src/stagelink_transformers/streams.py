@@ -82,7 +82,17 @@ class Stream:
         return max([*windows, *copies], default=0)
 
     def run(self, rows: torch.Tensor) -> torch.Tensor:
-        """Run rows ``[rows, width]`` (or ids ``[rows]``, on the lead) and keep their state."""
+        """Run rows ``[rows, width]`` (or ids ``[rows]``, on the lead) and keep their state.
+
+        Where the library computes several rows behind others otherwise than one (calls.py), each
+        of a few is a call of its own: a verify is what decoding would have been.
+        """
+        if self.position and 1 < len(rows) <= self._model.rows_alone:
+            return torch.cat([self._call(one.clone()) for one in torch.split(rows, 1)])
+        return self._call(rows)
+
+    def _call(self, rows: torch.Tensor) -> torch.Tensor:
+        """Run rows in one call."""
         run: Callable[..., torch.Tensor] = (
             self._model.run if rows.is_floating_point() else self._model.embed_and_run
         )

@@ -24,6 +24,7 @@ from transformers.core_model_loading import (
 )
 
 from stagelink.engine import CheckpointError
+from stagelink_transformers.computed import make_computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +124,7 @@ def fill(
         progress(total, total)
     if model.lead:
         causal.tie_weights()
-    _make_computed(causal, device)
+    make_computed(causal, device)
     for name, tensor in causal.state_dict().items():
         if tensor.is_meta:
             text = f"expected a tensor for {name} of transformers' modules, got none; {_ADVICE}"
@@ -254,30 +255,3 @@ def _put(causal: nn.Module, name: str, value: torch.Tensor) -> None:
     held = nn.Parameter(value.contiguous(), requires_grad=False)
     held._is_hf_initialized = True  # type: ignore[attr-defined] # noqa: SLF001
     setattr(module, last, held)
-
-
-def _make_computed(causal: Any, device: torch.device) -> None:
-    """Compute the buffers that no checkpoint holds, as the library does when it makes a model.
-
-    Raises:
-        CheckpointError: ``tensor_missing`` for one that the library does not fill.
-    """
-    for path, module in causal.named_modules():
-        computed = [name for name, one in module.named_buffers(recurse=False) if one.is_meta]
-        if not computed:
-            continue
-        for name in computed:
-            empty = getattr(module, name)
-            made = torch.empty(empty.shape, dtype=empty.dtype, device=device)
-            if made.is_floating_point():
-                made.fill_(float("nan"))
-            setattr(module, name, made)
-        with torch.no_grad():
-            causal._init_weights(module)  # noqa: SLF001 - fills what has no weights yet
-        for name in computed:
-            if bool(torch.isnan(getattr(module, name)).any()):
-                text = (
-                    f"expected transformers to compute {path}.{name}, got nothing; "
-                    "this model cannot be run as a range"
-                )
-                raise CheckpointError(text, reason="tensor_missing")
