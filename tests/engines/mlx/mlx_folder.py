@@ -31,12 +31,12 @@ def make_mlx_folder(folder: Path, source: Path, name: str, bits: int | None = 4)
     Args:
         folder: Made here.
         source: A tiny checkpoint, as transformers writes it.
-        name: A key of ``TOLD``.
+        name: The model, a key of ``TOLD`` where mlx_lm must be told something.
         bits: Of the quantized weights, in groups of 32; ``None`` leaves floats.
     """
     from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 
-    model, _ = load_model(source, model_config=TOLD[name])
+    model, _ = load_model(source, model_config=TOLD.get(name, {}))
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     if bits is not None:
         model, config = quantize_model(model, config, group_size=32, bits=bits)
