@@ -10,11 +10,13 @@ const REMEMBERED: usize = 8;
 const AGREEING: usize = REMEMBERED - REMEMBERED / 4;
 /// Fewer waits than this say nothing.
 const LEARNED_FROM: usize = 4;
-/// What a spin lasts beyond the habit on each side: one part in so many of the wait, within bounds.
-/// Waits differ more the longer they are, and a core that has run for a while answers sooner.
-const GUARD_SHARE: u32 = 12;
+/// What a spin lasts beyond the habit on each side: one part in so many of the wait, less what a
+/// short one does not need, within bounds. Waits differ more the longer they are, and a core that
+/// has rested for long answers as one that never did only after it has run for a while.
+const GUARD_SHARE: u32 = 6;
+const GUARD_LESS: Duration = Duration::from_micros(100);
 const GUARD_MIN: Duration = Duration::from_micros(30);
-const GUARD_MAX: Duration = Duration::from_micros(300);
+const GUARD_MAX: Duration = Duration::from_millis(2);
 /// A wait this short is over before a sleeper would be back, so it is spun through.
 const SHORT: Duration = Duration::from_micros(200);
 /// A sleep shorter than this is not begun.
@@ -140,7 +142,8 @@ impl Habit {
         if half + GUARD_MIN > most {
             return Way::Sleep(Reason::Unsteady);
         }
-        let guard = (expected / GUARD_SHARE).clamp(GUARD_MIN, GUARD_MAX);
+        let guard = (expected / GUARD_SHARE).saturating_sub(GUARD_LESS);
+        let guard = guard.clamp(GUARD_MIN, GUARD_MAX);
         // Early enough for a late sleeper, but not so early that a usual one spins too long.
         let (usual, late) = self
             .overslept

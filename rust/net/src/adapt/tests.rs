@@ -98,8 +98,8 @@ fn a_steady_wait_is_won_by_a_short_spin() {
     for length in [MS, MS * 3, MS * 10, MS * 100] {
         let tally = series(&mut Habit::default(), 1_000, |_, _| length);
         assert!(tally.won_share() > 0.99, "{length:?}: {tally:?}");
-        assert!(tally.spun_share() < 0.12, "{length:?}: {tally:?}");
-        assert!(tally.spun < US * 350 * 1_000, "{length:?}: {tally:?}");
+        assert!(tally.spun_share() < 0.18, "{length:?}: {tally:?}");
+        assert!(tally.spun < US * 2_050 * 1_000, "{length:?}: {tally:?}");
     }
 }
 
@@ -121,7 +121,7 @@ fn rare_long_waits_cost_little_and_teach_nothing() {
         if index % 10 == 9 { MS * 30 } else { MS * 3 }
     });
     assert!(tally.won_share() > 0.85, "{tally:?}");
-    assert!(tally.spun_share() < 0.05, "{tally:?}");
+    assert!(tally.spun_share() < 0.1, "{tally:?}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_wait_that_grows_slowly_is_followed() {
     let mut habit = Habit::default();
     let tally = series(&mut habit, 2_000, |index, _| MS * 3 + US * 4 * index);
     assert!(tally.won_share() > 0.95, "{tally:?}");
-    assert!(tally.spun_share() < 0.05, "{tally:?}");
+    assert!(tally.spun_share() < 0.18, "{tally:?}");
 }
 
 #[test]
