@@ -114,7 +114,7 @@ def measure_waits(
     """Every strategy in turn, with computing between the hops: what each takes beyond that."""
     cases = {wait: dataclasses.replace(case, wait=wait) for wait in WAITS}
     runs: dict[str, list[Run]] = {wait: [] for wait in WAITS}
-    reference: dict[str, list[float]] = {"spin": [], "block": []}
+    reference: dict[str, list[float]] = {wait: [] for wait in WAITS}
 
     def link_once(wait: str) -> Callable[[], None]:
         return lambda: runs[wait].append(run_link(cases[wait], folder))
@@ -127,10 +127,7 @@ def measure_waits(
     with busy(os.cpu_count() or 1) if is_busy else contextlib.nullcontext():
         in_turn(turns + [reference_once(wait) for wait in reference], pairs)
     beyond = {wait: [statistics.median(run.times_us) for run in runs[wait]] for wait in WAITS}
-    whole = {
-        wait: [statistics.fmean(run.times_us) + case.compute_us for run in runs[wait]]
-        for wait in WAITS
-    }
+    whole = {wait: [statistics.fmean(run.trips_us) for run in runs[wait]] for wait in WAITS}
     c_us = {wait: statistics.median(taken) for wait, taken in reference.items()}
     results = []
     for wait in WAITS:
@@ -150,7 +147,7 @@ def measure_waits(
                 "mean_us": round(statistics.median(whole[wait]), 2),
                 "mean_ratio_block": round(whole_to_block[0], 3),
                 "burnt": round(statistics.median(run.burnt for run in runs[wait]), 3),
-                "reference_us": round(c_us["spin" if wait == "spin" else "block"], 2),
+                "reference_us": round(c_us[wait], 2),
                 "waits": runs[wait][-1].waits,
             }
         )

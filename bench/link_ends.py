@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import secrets
+import struct
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BATCH = 40  # Plans sent ahead of their rounds, below the 64 that a follower queues.
+COMPUTED = struct.Struct("<Q")  # Ahead of the rows that come back: how long that end computed, ns.
 FIELDS = [bytes([index]) * 32 for index in range(8)]
 
 
@@ -53,12 +55,15 @@ class Run:
     """One run.
 
     Attributes:
-        times_us: Per round trip, from call to return, the other end's computing taken off.
+        times_us: Per round trip, from call to return, what the other end's computing took by the
+            wall taken off: a core's time is fixed, and interrupts during it are not the link's.
+        trips_us: The same, nothing taken off.
         burnt: Processor time of the waits over their length, both ends' mean; 0 without computing.
         waits: What rank 0's end says of its last waits.
     """
 
     times_us: list[float]
+    trips_us: list[float]
     burnt: float
     waits: dict[str, Any]
 
@@ -97,9 +102,9 @@ def run_link(case: Case, folder: Path) -> Run:
     Plans go ahead of a batch of rounds, so that only the rows are timed, as in the reference.
     """
     with linked(case, folder) as (ring, said):
-        times, burnt = _lead(ring, case)
+        times, trips, burnt = _lead(ring, case)
         waits = ring.figures()["previous_1"]["wait"]
-    return Run(times, (burnt + float(said[0])) / 2, waits)
+    return Run(times, trips, (burnt + float(said[0])) / 2, waits)
 
 
 def announce(ring: Ring, begin: int, count: int) -> list[int]:
@@ -109,10 +114,12 @@ def announce(ring: Ring, begin: int, count: int) -> list[int]:
     return rounds
 
 
-def _lead(ring: Ring, case: Case) -> tuple[list[float], float]:
+def _lead(ring: Ring, case: Case) -> tuple[list[float], list[float], float]:
     out, back = RowsBuffer(case.size), RowsBuffer(case.size)
     memoryview(out)[:] = bytes([7]) * case.size
+    told = memoryview(back)[: COMPUTED.size]
     times: list[float] = []
+    trips: list[float] = []
     waited = taken = 0
     for begin in range(0, case.rounds, BATCH):
         count = min(BATCH, case.rounds - begin)
@@ -126,9 +133,10 @@ def _lead(ring: Ring, case: Case) -> tuple[list[float], float]:
             spent, before = time.thread_time_ns(), time.perf_counter_ns()
             ring.exchange(number, out, back)
             passed = time.perf_counter_ns() - before
-            times.append(passed / 1e3 - case.compute_us)
+            trips.append(passed / 1e3)
+            times.append((passed - COMPUTED.unpack(told)[0]) / 1e3)
             waited, taken = waited + passed, taken + time.thread_time_ns() - spent
-    return times, taken / waited if waited else 0.0
+    return times, trips or times, taken / waited if waited else 0.0
 
 
 def echo(lead: str, key_file: str, case: Case) -> float:
@@ -136,6 +144,7 @@ def echo(lead: str, key_file: str, case: Case) -> float:
     pin(cores()[1])
     ring = _join(1, Listener("127.0.0.1:0"), lead, key_file, case)
     rows = RowsBuffer(case.size)
+    told = memoryview(rows)[: COMPUTED.size]
     waited = taken = 0
     while (announced := ring.receive_plan()) is not None:
         if not case.compute_us:
@@ -146,7 +155,9 @@ def echo(lead: str, key_file: str, case: Case) -> float:
         ring.receive_rows(announced[0], rows)
         waited += time.perf_counter_ns() - before
         taken += time.thread_time_ns() - spent
+        before = time.perf_counter_ns()
         compute(case.compute_us)
+        told[:] = COMPUTED.pack(time.perf_counter_ns() - before)
         ring.send_rows(announced[0], rows)
     ring.close()
     return taken / waited if waited else 0.0

@@ -1,9 +1,11 @@
 /* A raw TCP ping-pong over loopback: the floor that the link is compared with. It has no deadlines, no handshake and no plans.
  *
- * Usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS
+ * Usage: ping_pong spin|sleep|adaptive BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS
  * A parent and a forked child exchange a 32-byte header and BYTES of payload, one call each way; with CHECKSUM 1 each end computes
  * CRC-32C of what it sends and of what it received; with COMPUTE_US each end computes so long before it sends. With CONNECTIONS 2
- * each way has a connection of its own, as in a ring. Prints one round trip in microseconds a line, the other end's computing taken off.
+ * each way has a connection of its own, as in a ring. Prints one round trip in microseconds a line; what the other end's
+ * computing took by the wall, which comes back ahead of the payload, is taken off.
+ * "adaptive" is the smallest program of its kind: it sleeps through the running mean of its waits less 400 us, and spins after that.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,7 +30,15 @@
 #endif
 
 static int spin;
+static int adaptive;
 static int checksum;
+static double mean_us;
+
+static double now_us(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
+}
 
 static void die(const char *what) {
     perror(what);
@@ -142,7 +152,21 @@ static void send_frame(int fd, unsigned char *header, unsigned char *payload, si
     move_frame(fd, header, payload, size, 1);
 }
 
+/* The first part of a wait asleep, unless something comes before; the rest is spun through by the caller. */
+static void sleep_through(int fd, double us) {
+    if (us <= 0) return;
+    struct timespec limit = {.tv_sec = (time_t)(us / 1e6), .tv_nsec = (long)(us * 1e3) % 1000000000L};
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    if (ppoll(&entry, 1, &limit, NULL) < 0 && errno != EINTR) die("ppoll");
+}
+
 static void receive_frame(int fd, unsigned char *header, unsigned char *payload, size_t size) {
+    if (adaptive) {
+        double before = now_us();
+        sleep_through(fd, mean_us - 400);
+        while (recv(fd, header, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {}
+        mean_us += (now_us() - before - mean_us) / 8;
+    }
     move_frame(fd, header, payload, size, 0);
     uint32_t crc = 0;
     memcpy(&crc, header + 24, 4);
@@ -158,12 +182,6 @@ static void pin(int cpu) {
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0) die("sched_setaffinity");
-}
-
-static double now_us(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
 }
 
 static double cpu_us(void) {
@@ -193,10 +211,11 @@ static void compute(double us) {
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: ping_pong spin|sleep BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS\n");
+        fprintf(stderr, "usage: ping_pong spin|sleep|adaptive BYTES ROUNDS CHECKSUM CPU_A CPU_B COMPUTE_US CONNECTIONS\n");
         return 2;
     }
-    spin = strcmp(argv[1], "spin") == 0;
+    adaptive = strcmp(argv[1], "adaptive") == 0;
+    spin = adaptive || strcmp(argv[1], "spin") == 0;
     size_t size = strtoul(argv[2], NULL, 10);
     long rounds = strtol(argv[3], NULL, 10);
     checksum = atoi(argv[4]);
@@ -221,7 +240,12 @@ int main(int argc, char **argv) {
         int out = both ? ready(accept(listener, NULL, NULL), "accept") : in;
         for (long round = 0; round < rounds; round++) {
             receive_frame(in, header, payload, size);
+            double before = now_us();
             compute(compute_us);
+            if (compute_us > 0) {
+                before = now_us() - before;
+                memcpy(payload, &before, sizeof before);
+            }
             send_frame(out, header, payload, size);
         }
         _exit(0);
@@ -235,7 +259,12 @@ int main(int argc, char **argv) {
         double before = now_us();
         send_frame(out, header, payload, size);
         receive_frame(in, header, payload, size);
-        times[round] = now_us() - before - compute_us;
+        times[round] = now_us() - before;
+        if (compute_us > 0) {
+            double computed;
+            memcpy(&computed, payload, sizeof computed);
+            times[round] -= computed;
+        }
     }
     for (long round = 0; round < rounds; round++) printf("%.3f\n", times[round]);
     int status = 0;

@@ -50,6 +50,6 @@ def reference_command(
 
     ``connections`` 2 gives each way a connection of its own, as in a ring.
     """
-    strategy = "spin" if wait == "spin" else "sleep"
+    strategy = "sleep" if wait == "block" else wait
     numbers = (size, rounds, int(checksum), *pinned, compute_us, connections)
     return [str(program), strategy, *map(str, numbers)]
