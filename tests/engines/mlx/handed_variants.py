@@ -61,7 +61,36 @@ _RWKV: Final = WholeVariant(
     },
     is_stacked=True,
 )
-_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV)}
+_NGRAMS: Final = WholeVariant(
+    "longcat_flash_ngram",
+    {
+        "attention_bias": False,
+        "emb_neighbor_num": 5,
+        "emb_split_num": 2,
+        "expert_ffn_hidden_size": 32,
+        "ffn_hidden_size": 96,
+        "intermediate_size": None,
+        "kv_lora_rank": 32,
+        "mla_scale_kv_lora": True,
+        "mla_scale_q_lora": True,
+        "moe_topk": 4,
+        "n_routed_experts": 8,
+        "ngram_vocab_size_ratio": 2,
+        "num_hidden_layers": None,
+        "num_key_value_heads": 4,
+        "num_layers": 6,
+        "q_lora_rank": 32,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "rope_theta": 20000.0,
+        "routed_scaling_factor": 1.5,
+        "v_head_dim": 32,
+        "zero_expert_num": 4,
+    },
+    is_stacked=True,
+    latent_epsilon=1e-6,
+)
+_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS)}
 
 
 def _with(name: str, fields: dict[str, Any], **other: Any) -> WholeVariant:
@@ -184,8 +213,31 @@ def _rwkv() -> dict[str, WholeVariant]:
     return {f"rwkv7-{name}": one for name, one in found.items()}
 
 
+def _ngrams() -> dict[str, WholeVariant]:
+    name = "longcat_flash_ngram"
+    found = {"as_it_is": _NGRAMS, "quantized": _with(name, {}, bits=4)}
+    own = (("model.ngram_embeddings.word_embeddings.", "model.embed_tokens."),)
+    found["own_names"] = _with(name, {}, names=own)
+    for case, fields in {
+        "two_layers": {"num_layers": 2},
+        "pairs": {"emb_neighbor_num": 2, "emb_split_num": 1},
+        "threes": {"emb_neighbor_num": 3, "emb_split_num": 4},
+        "larger_tables": {"ngram_vocab_size_ratio": 7},
+    }.items():
+        found[case] = _with(name, fields)
+    for case, fields in {
+        "ends": {"eos_token_id": [2, 3]},
+        "no_neighbours": {"emb_neighbor_num": 1},
+        "odd_tables": {"emb_split_num": 3},
+        "ratio": {"ngram_vocab_size_ratio": 1.5},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[case] = _refused(name, fields)
+    return {f"{name}-{case}": one for case, one in found.items()}
+
+
 # mlx_lm packs the second matrices by groups of 64 values.
 _RWKV_QUANTIZED: Final = {f"{one}_low_rank_dim": 64 for one in ("a", "decay", "gate", "v")}
-_ALL: Final = _hunyuan() | _afm() | _rwkv()
+_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -62,6 +62,7 @@ class WholeVariant:
         group: Values that share a scale there.
         tolerance: Largest difference of a logit; MLX's own RoPE has other digits, which a small
             theta shows.
+        latent_epsilon: What the norms of latents add, where mlx_lm's add another number; else 0.
         is_stepped: Whether mlx_lm's model is right about one row at a time alone.
         seed: Draws the weights and the token ids.
     """
@@ -76,6 +77,7 @@ class WholeVariant:
     bits: int = 0
     group: int = 32
     tolerance: float = 2e-5
+    latent_epsilon: float = 0.0
     is_stepped: bool = False
     seed: int = 4
 
@@ -90,6 +92,8 @@ def hold_whole(folder: Path, variant: WholeVariant) -> None:
     rng = np.random.default_rng(variant.seed)
     ids = [int(one) for one in rng.integers(0, 250, _ROWS)]
     model, _ = load_model(folder)
+    if variant.latent_epsilon:
+        _correct_latents(model, variant.latent_epsilon)
     layers = len(model.layers)
     logits = np.concatenate(_logits(model, ids, variant))
     # What is never drawn has the lowest logit here, and no number there.
@@ -110,6 +114,12 @@ def _cuts(folder: Path) -> list[int]:
     allowed = family.allowed_cuts()
     usual = [at for at in (1, 2, 5) if at < family.layers]
     return usual if set(usual) <= set(allowed) else list(allowed)
+
+
+def _correct_latents(model: Any, epsilon: float) -> None:
+    for path, module in model.named_modules():
+        if path.endswith(("q_a_layernorm", "kv_a_layernorm")):
+            module.eps = epsilon
 
 
 def _logits(model: Any, ids: Sequence[int], variant: WholeVariant) -> list[Rows]:

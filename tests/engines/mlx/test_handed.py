@@ -1,4 +1,4 @@
-"""Families whose layers hand on more than rows: states, 16 bits, and cuts that they do not allow.
+"""Families that hand on or keep more than rows and keys: states, 16 bits, cuts not allowed.
 
 Their rows are held against mlx_lm's whole model in test_whole.py.
 """
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from stagelink_conformance.pipeline import Pipeline
 
 _LAYERS = 6
-_CUTS = {"afm7": [1, 3], "hunyuan": [2, 4], "rwkv7": [1, 2, 5]}
+_CUTS = {
+    "afm7": [1, 3],
+    "hunyuan": [2, 4],
+    # Its embedding keeps the last tokens.
+    "longcat_flash_ngram": [2, 4],
+    "rwkv7": [1, 2, 5],
+}
 
 
 @pytest.fixture(params=_CUTS)
@@ -75,10 +81,14 @@ def test_a_restored_stream_goes_back_to_where_it_was_saved(tmp_path: Path, name:
     assert_same_bits(fresh.play(tail), stages.play(tail))
 
 
-def test_a_split_has_the_bits_of_the_whole_in_bfloat16(tmp_path: Path, name: str) -> None:
-    if name == "hunyuan":
-        # MLX's CPU build multiplies experts in float32 only.
-        write_whole(tmp_path, VARIANTS["hunyuan-dense"])
+# MLX's CPU build multiplies experts in float32 only.
+@pytest.mark.parametrize(
+    ("name", "case"), [("afm7", "as_it_is"), ("hunyuan", "dense"), ("rwkv7", "as_it_is")]
+)
+def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
+    tmp_path: Path, name: str, case: str
+) -> None:
+    write_whole(tmp_path, VARIANTS[f"{name}-{case}"])
     script = in_chunks(token_ids(count=40), [33, 1, 6])
     whole = _pipeline(tmp_path, (), dtype="bfloat16")
     split = _pipeline(tmp_path, _CUTS[name], dtype="bfloat16")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx import nn
 
+from stagelink_mlx.parts.ngrams import NgramEmbedding
+
 if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_mlx.families.recipes import Recipe
@@ -33,7 +35,11 @@ def at_path(module: Any, path: str) -> Any:
 
 
 class Ends(nn.Module):
-    """Embedding, final norm and head, with the factors that mlx_lm's whole model has there."""
+    """Embedding, final norm and head, with the factors that mlx_lm's whole model has there.
+
+    Attributes:
+        neighbours: Of how many last tokens a row is made, where it is of more than its own; else 0.
+    """
 
     def __init__(self, model: Any, family: Family, recipe: Recipe, dtype: mx.Dtype) -> None:
         """Take the modules of mlx_lm's whole model.
@@ -49,6 +55,11 @@ class Ends(nn.Module):
         held = [name for name in (recipe.embedding, recipe.norm, recipe.positions) if name]
         final = None if recipe.final is None else {recipe.norm: recipe.final(family.config)}
         self[recipe.body] = {name: body[name] for name in held if name in body} | (final or {})
+        self.neighbours = 0
+        if recipe.ngrams:
+            made = NgramEmbedding(body[recipe.embedding], family.config)
+            self[recipe.body][recipe.embedding] = made
+            self.neighbours = made.neighbours
         self._is_normed = recipe.is_embedding_normed
         epsilon = recipe.embedding_epsilon
         self._epsilon = family.config[epsilon] if epsilon else None
@@ -71,10 +82,13 @@ class Ends(nn.Module):
             for field in (recipe.logits_divisor, recipe.logits_factor, recipe.logits_cap)
         )
 
-    def embed(self, ids: mx.array, first: int) -> mx.array:
-        """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
+    def embed(self, ids: mx.array, first: int, *before: Any) -> mx.array:
+        """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on.
+
+        ``before`` is what a stream keeps of its last tokens, where ``neighbours`` says so.
+        """
         body, embedding, norm = self._at
-        rows: mx.array = self[body][embedding](ids)[None].astype(self._dtype)
+        rows: mx.array = self[body][embedding](ids, *before)[None].astype(self._dtype)
         if self._positions:
             table = self[body][self._positions]
             rows = rows + table(mx.arange(first, first + ids.size))[None].astype(self._dtype)

@@ -178,7 +178,8 @@ class MlxEngine:
         target = self._rows(rows_out, checked.rows, "rows_out")
 
         def rows_of(piece: Piece) -> mx.array:
-            return layers.embed(mx.array(token_ids[piece.begin : piece.end]), piece.first)
+            ids = mx.array(token_ids[piece.begin : piece.end])
+            return layers.embed(ids, piece.first, self._streams[piece.stream].caches)
 
         self._compute(layers, checked, rows_of, target, token_ids)
 
@@ -298,6 +299,8 @@ class MlxEngine:
         """Return what saved states must agree with: shapes are known without computing anything."""
         probe = layers.new_caches(1)
         rows, ids = self._blank(1)
+        if self._lead:
+            layers.embed(ids, 0, probe)
         layers.run(rows, probe, 0, ids)
         bounds = (self._first, self._end, self._settings.context)
         return StateFormat(self._checkpoint, self._family, bounds, probe)

@@ -6,6 +6,7 @@ the engine evaluates.
 
 from __future__ import annotations
 
+import itertools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from stagelink.engine import CheckpointError
-from stagelink_mlx.cache import Beside, Stateless, new_cache, recurrence_of
+from stagelink_mlx.cache import Beside, KeysValues, Stateless, new_cache, recurrence_of
 from stagelink_mlx.configs.arguments import check_family, model_arguments, rope_of_layer
 from stagelink_mlx.configs.wide import understood
 from stagelink_mlx.ends import Ends, at_path, body_of
@@ -106,6 +107,8 @@ class LayerRange:
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
         made = StreamEnds if self._recipe.has_streams else Ends
         self._ends: Any = made(model, family, self._recipe, dtype) if lead else nn.Module()
+        # Of how many last tokens a row is made.
+        self._neighbours: int = self._ends.neighbours if lead else 0
         owners = tuple(getattr(family, "kv_owner", range(family.layers)))
         # Whose keys each own layer reads, counted from the first of them.
         self._owners = [owner - first for owner in owners[first:end]]
@@ -145,17 +148,18 @@ class LayerRange:
         del self._weights
 
     def new_caches(self, context: int) -> list[LayerCache]:
-        """Return the empty state of one stream."""
+        """Return the empty state of one stream: that of each layer, and of the embedding's."""
+        last = [KeysValues(context, self._neighbours)] if self._neighbours else []
         return [
             self._new_cache(kind, context)
             if owner == at or not self._recipe.reads_tokens
             else Stateless()
             for at, (owner, kind) in enumerate(zip(self._owners, self._kinds, strict=True))
-        ]
+        ] + last
 
-    def embed(self, ids: mx.array, first: int) -> mx.array:
-        """Return the rows ``[1, ids, width]`` of token ids from position ``first`` on."""
-        rows: mx.array = self._ends.embed(ids, first)
+    def embed(self, ids: mx.array, first: int, caches: list[LayerCache]) -> mx.array:
+        """Return the rows ``[1, ids, width]`` of a stream's token ids from ``first`` on."""
+        rows: mx.array = self._ends.embed(ids, first, *caches[len(self._layers) :])
         if self._recipe.has_streams:
             return rows
         return mx.concatenate([rows] * self._family.row_factor, axis=-1)
@@ -179,7 +183,8 @@ class LayerRange:
         rows, *beside = mx.split(rows, self._family.row_factor, axis=-1)
         hand = HANDING.get(self._recipe.call)
         handed: Any = beside[0] if beside else None
-        for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
+        own = caches[: len(self._layers)]
+        for layer, kind, cache in zip(self._layers, self._kinds, own, strict=True):
             recurrent = recurrence_of(cache)
             if recurrent is not None:
                 recurrent.begin(mx.concatenate([rows, handed], axis=-1) if beside else rows)
@@ -214,7 +219,8 @@ class LayerRange:
 
     def cut(self, caches: list[LayerCache], position: int) -> None:
         """Cut a stream's state back to ``position``."""
-        for layer, cache in zip(self._layers, caches, strict=True):
+        # Behind those of the layers lies what needs no replay.
+        for layer, cache in itertools.zip_longest(self._layers, caches):
             cache.cut(position, _replay(layer, self._recipe, cache))
 
     def _masks(self, first: int, count: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stagelink_mlx.refusal import refuse_field
 
-__all__ = ["TWICE", "settle_longcat"]
+__all__ = ["TWICE", "settle_longcat", "settle_ngrams"]
 
 # What this engine calls layers that attend twice.
 TWICE: Final = "twice_attention"
@@ -37,3 +37,21 @@ def settle_longcat(config: dict[str, Any], layers: int) -> None:
     if type(used) is not int or not 1 <= used <= every:
         raise refuse_field("moe_topk", f"1 to {every}, the number of experts", used)
     config["layer_types"] = [TWICE] * layers
+
+
+def settle_ngrams(config: dict[str, Any], layers: int) -> None:
+    """LongCat-Flash-Lite: as above, and the tables of runs of tokens."""
+    settle_longcat(config, layers)
+    for key, least in (
+        ("emb_neighbor_num", 2),
+        ("emb_split_num", 1),
+        ("ngram_vocab_size_ratio", 1),
+        # No token behind it reads those before.
+        ("eos_token_id", 0),
+    ):
+        value = config.get(key)
+        if type(value) is not int or value < least:
+            raise refuse_field(key, f"a whole number of at least {least}", value)
+    tables = config["emb_split_num"] * (config["emb_neighbor_num"] - 1)
+    if config["hidden_size"] % tables:
+        raise refuse_field("emb_split_num", f"a divisor of {config['hidden_size']}", tables)

@@ -72,9 +72,11 @@ class Recipe:
         reads_tokens: Whether layers may read token ids, or the keys of layers before them.
         has_streams: Whether a row is several residual streams.
         carries_values: Whether every layer reads the first one's values, which travel so.
+        ngrams: Whether a token's row is made of the tokens before it, too.
         embedding_epsilon: The field with the epsilon of a norm of embedded rows without weights.
         is_turned_back: Whether RoPE turns against the usual direction.
         drafter: Parts of names of tensors of a drafter that stand among the ends.
+        floats: Ends of names of parameters that are float32 whatever the rows are.
         bare_norms: A part of names that only files have whose norms still lack their 1.
     """
 
@@ -119,6 +121,7 @@ class Recipe:
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False
     embedding_epsilon: str = ""
+    ngrams: bool = False
     is_turned_back: bool = False
     mixes_keys: bool = False
     carries_embedded: bool = False
@@ -127,6 +130,7 @@ class Recipe:
     has_streams: bool = False
     silent: tuple[int, ...] = ()
     drafter: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
     bare_norms: str = ""
 
 

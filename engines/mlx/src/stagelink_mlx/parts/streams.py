@@ -42,9 +42,9 @@ class StreamEnds(Ends):
         for name in ("altup_projections", "altup_unembed_projections"):
             self[recipe.body][name] = model[recipe.body][name]
 
-    def embed(self, ids: mx.array, first: int) -> mx.array:
+    def embed(self, ids: mx.array, first: int, *before: Any) -> mx.array:
         """Return the rows ``[1, ids, streams * width]`` of token ids."""
-        rows = super().embed(ids, first)
+        rows = super().embed(ids, first, *before)
         made = [one(rows) for one in self[self._body]["altup_projections"]]
         return mx.concatenate([rows, *(_as_large(one, rows) for one in made)], axis=-1)
 
