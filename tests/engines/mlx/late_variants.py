@@ -145,6 +145,86 @@ def _minimax() -> dict[str, Variant]:
     return {f"minimax_m3-{name}": one for name, one in found.items()}
 
 
-_ALL: Final = _dbrx() | _minimax()
+_LING: Final = "bailing_hybrid"
+_LINEAR: Final = "linear_attention"
+# Words of the released files.
+_LING_RELEASED: Final[dict[str, Any]] = {
+    "architectures": ["BailingMoeV3ForCausalLM"],
+    "expert_swiglu_limit_list": None,
+    "gated_attention_proj_granularity_type": "head_wise",
+    "group_norm_size": 1,
+    "layer_types": None,
+    "linear_silu": True,
+    "max_window_layers": 20,
+    "mlp_layer_types": None,
+    "moe_router_enable_expert_bias": True,
+    "moe_shared_expert_intermediate_size": 32,
+    "mtp_use_kda": False,
+    "no_kda_lora": True,
+    "num_kv_heads_for_linear_attn": 0,
+    "partial_rotary_factor": 0.5,
+    "rope_interleave": True,
+    "rope_parameters": None,
+    "rope_scaling": None,
+    "rope_theta": 6000000,
+    "router_dtype": "fp32",
+    "scale_router_input": False,
+    "score_function": "sigmoid",
+    "share_expert_swiglu_limit_list": [0] * 8,
+    "use_kda_lora": False,
+    "use_mla_nope": False,
+    "use_qk_norm": True,
+    "use_qkv_bias": False,
+    "value_norm": False,
+}
+
+
+def _ling() -> dict[str, Variant]:
+    few = {"layer_types": [_LINEAR, "full_attention"], "first_k_dense_replace": 1}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    found = {
+        "two_layers": Variant(_LING, {"num_hidden_layers": 2, "vocab_size": 259, **few}),
+        "as_it_is": Variant(_LING),
+        "as_released": Variant(_LING, {"rope_parameters": None}, _LING_RELEASED),
+        "all_attend": Variant(_LING, {"layer_types": ["full_attention"] * 8}),
+        "yarn": Variant(_LING, {"rope_parameters": {**PLAIN, **yarn, "mscale_all_dim": 0.7}}),
+        "no_architecture": Variant(
+            _LING, {}, {"architectures": None}, "engine_family", "bailing_hybrid"
+        ),
+    }
+    for key, values in (
+        ("q_lora_rank", (None,)),
+        ("kda_safe_gate", (False,)),
+        ("norm_topk_prob", (False,)),
+        ("n_group", (1,)),
+        ("num_experts_per_tok", (1,)),
+        ("first_k_dense_replace", (0, 8)),
+    ):
+        for value in values:
+            more = {"topk_group": 1} if key == "n_group" else {}
+            found[f"{key}_{value}"] = Variant(_LING, {key: value, **more})
+    for key, value in (
+        ("attention_bias", True),
+        ("expert_swiglu_limit_list", [4.0]),
+        ("gated_attention_proj_granularity_type", "element_wise"),
+        ("hidden_act", "relu"),
+        ("no_kda_lora", False),
+        ("num_key_value_heads", 2),
+        ("qk_head_dim", 25),
+        ("rope_interleave", False),
+        ("rows_twisted", 3),
+        ("score_function", "softmax"),
+    ):
+        found[key] = _refused(_LING, {key: value}, key)
+    order = {"layer_types": [_LINEAR] * 2 + ["full_attention"] * 6}
+    found["order"] = _refused(_LING, order, "layer_group_size")
+    order = {"layer_types": [_LINEAR, "full_attention", "full_attention", _LINEAR] * 2}
+    found["other_order"] = _refused(_LING, order, "layer_types", "layer_types")
+    left = {"layer_types": None, "layer_group_size": 3}
+    found["left_over"] = _refused(_LING, left, "layer_group_size")
+    return {f"ling3-{name}": one for name, one in found.items()}
+
+
+_ALL: Final = _dbrx() | _minimax() | _ling()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -103,6 +103,17 @@ def test_what_chooses_experts_is_float32_beside_rows_of_16_bits(
     assert mx.bfloat16 in held.values()
 
 
+def test_a_choice_by_scores_alone_is_float32_beside_rows_of_16_bits(tmp_path: Path) -> None:
+    # deepseek_v2, whose experts have no corrections; mlx_lm rounds its scores to the rows' dtype.
+    folder = make_mlx_folder(
+        tmp_path / "made", make_family(tmp_path / "source", "deepseek_v2"), "deepseek_v2"
+    )
+    held = _held(folder, 8)
+    gates = {held[name] for name in held if name.endswith(".mlp.gate.weight")}
+    assert gates == {mx.float32}
+    assert mx.bfloat16 in held.values()
+
+
 def _quantized(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Path:
     """Return a folder of four bits that mlx_lm makes of a tiny checkpoint."""
     monkeypatch.setitem(FAMILIES, name, HYBRID[name])

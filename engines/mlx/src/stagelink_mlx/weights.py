@@ -99,7 +99,9 @@ class Weights:
     def _cast(self, name: str, array: mx.array) -> mx.array:
         if mx.issubdtype(array.dtype, mx.floating):
             is_float32 = (
-                name in self.routers or name.endswith(_CORRECTIONS) or not self._keeps(name)
+                name in self.routers
+                or name.endswith((*_CORRECTIONS, *self._recipe.floats))
+                or not self._keeps(name)
             )
             array = array.astype(mx.float32 if is_float32 else self._dtype)
         return mx.contiguous(array)

@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.families.named import meant_type
 from stagelink_mlx.families.recipes import HANDLED, HARMLESS, RECIPES
 from stagelink_mlx.families.unserved import UNSERVED
 from stagelink_mlx.families.wide import WIDE_RECIPES
@@ -38,7 +39,8 @@ def check_family(family: Family) -> Recipe:
         ConfigError: ``engine_family`` for a family that has none here, or whose rows or layers need
             what mlx_lm's do not have.
     """
-    recipe = RECIPES.get(family.model_type) or WIDE_RECIPES.get(family.model_type)
+    name = meant_type(family)
+    recipe = RECIPES.get(name) or WIDE_RECIPES.get(name)
     is_wide = recipe is not None and (recipe.carries_embedded or recipe.carries_values)
     parts = 2 if is_wide else 1
     if (

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from stagelink_mlx.families.named import meant_type
 from stagelink_mlx.refusal import refuse_field
 
 if TYPE_CHECKING:
@@ -156,7 +157,13 @@ def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Famil
         not any(one.endswith(head) or one == recipe.head for one in family.head_tensors()),
     )
     config["tie_word_embeddings"] = tied
-    return dataclasses.replace(family, config=config, layer_kinds=kinds, tied=tied)
+    return dataclasses.replace(
+        family,
+        model_type=meant_type(family),
+        config=config,
+        layer_kinds=kinds,
+        tied=tied,
+    )
 
 
 def _usual_words(config: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:

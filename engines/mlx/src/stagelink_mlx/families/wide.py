@@ -10,14 +10,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.configs.experts import settle_hunyuan
+from stagelink_mlx.families.bailing_v3 import BAILING_V3_RECIPES
 from stagelink_mlx.families.dbrx import DBRX_RECIPES
 from stagelink_mlx.families.dense import DENSE_RECIPES
 from stagelink_mlx.families.experts import EXPERT_RECIPES
 from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
+from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
-from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.texts import TEXT_RECIPES
 from stagelink_mlx.families.token_readers import TOKEN_RECIPES
 
@@ -32,14 +33,15 @@ _TIED: Final = {"tie_word_embeddings": True}
 
 WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **BAILING_V3_RECIPES,
         **DBRX_RECIPES,
         **DENSE_RECIPES,
         **EXPERT_RECIPES,
         **HANDED_RECIPES,
         **HYBRID_RECIPES,
+        **LONGCAT_RECIPES,
         **MINIMAX_M3_RECIPES,
         **TEXT_RECIPES,
-        **LONGCAT_RECIPES,
         **TOKEN_RECIPES,
         "mistral": Recipe(
             "llama",

@@ -47,6 +47,16 @@ def _kimi(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return _recurrent(LAYOUTS["latent"](arrays, config), config)
 
 
+def _bailing_v3(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Ling 3: as Kimi Linear. transformers writes the last matrix of both kinds by one name."""
+    is_delta = any(name.endswith(".A_log") for name in arrays)
+    named = {
+        name.replace(".attention.dense.", ".attention.o_proj.") if is_delta else name: one
+        for name, one in arrays.items()
+    }
+    return _kimi(named, config)
+
+
 def _granite(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """GraniteMoeHybrid: experts as Granite's; without experts one block, gate before up."""
     shared = {name: one for name, one in arrays.items() if ".shared_mlp." in name}
@@ -155,5 +165,6 @@ HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "turned_experts": _turned_experts,
         "gemma4": _gemma4,
         "kimi": _kimi,
+        "bailing_v3": _bailing_v3,
     }
 )

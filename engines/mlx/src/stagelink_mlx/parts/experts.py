@@ -7,18 +7,18 @@ of mlx_lm's layers are replaced by those of ``parts/routers.py``.
 from __future__ import annotations
 
 import dataclasses
-import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
+from stagelink_mlx.parts.bailing_v3 import bailing_v3_arguments, correct_bailing_v3
 from stagelink_mlx.parts.dbrx import correct_dbrx
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
 from stagelink_mlx.parts.longcat import correct_longcat
 from stagelink_mlx.parts.minimax_m3 import correct_minimax_m3, minimax_m3_arguments
 from stagelink_mlx.parts.norms import correct_latent_norms
-from stagelink_mlx.parts.rope import make_rope
+from stagelink_mlx.parts.rope import make_rope, softmax_factor
 from stagelink_mlx.parts.routers import NormedBlock, RoutedBlock, Router, Routing
 from stagelink_mlx.parts.sparse import SparseLatentAttention
 from stagelink_mlx.refusal import refuse_field
@@ -167,6 +167,26 @@ def _correct_gate(layer: Any, family: Family, n: int) -> None:
         layer.mlp.gate = Router(grouped_routing(family.config), family.width)
 
 
+def _correct_deepseek_v2(layer: Any, family: Family, n: int) -> None:
+    del n
+    if "gate" in layer.mlp:
+        config, old = family.config, layer.mlp
+        has_groups = config["topk_method"] == "group_limited_greedy"
+        routing = Routing(
+            config["n_routed_experts"],
+            config["num_experts_per_tok"],
+            config["n_group"] if has_groups else 1,
+            config["topk_group"] if has_groups else 1,
+            is_normed=False,
+            scale=config["routed_scaling_factor"],
+            has_softmax=True,
+            group_scores=1,
+            is_corrected=False,
+        )
+        gate = Router(routing, family.width)
+        layer.mlp = RoutedBlock(gate, old.switch_mlp, old.get("shared_experts"))
+
+
 def _correct_dots1(layer: Any, family: Family, n: int) -> None:
     del n
     if "gate" in layer.mlp:
@@ -300,16 +320,14 @@ def _correct_youtu(layer: Any, family: Family, n: int) -> None:
 
 
 def _scale_by_yarn(layer: Any, family: Family) -> None:
-    """Scale the softmax as YaRN has it (arXiv 2309.00071, 3.4), which mlx_lm leaves out."""
-    rope = family.config["rope_parameters"]
-    factor, whole = rope.get("factor") or 1.0, rope.get("mscale_all_dim") or 0.0
-    if rope["rope_type"] != "default" and factor > 1.0:
-        layer.self_attn.scale *= (0.1 * whole * math.log(factor) + 1.0) ** 2
+    """Scale the softmax as YaRN has it, which mlx_lm leaves out."""
+    layer.self_attn.scale *= softmax_factor(family.config["rope_parameters"])
 
 
 _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingProxyType(
     {
         "afmoe": _afmoe,
+        "bailing_moe_v3": bailing_v3_arguments,
         "ernie4_5_moe": _ernie4_5_moe,
         "deepseek_v32": _sparse,
         "exaone_moe": _exaone_moe,
@@ -340,7 +358,9 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
 _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingProxyType(
     {
         "afmoe": _correct_afmoe,
+        "bailing_moe_v3": correct_bailing_v3,
         "dbrx": correct_dbrx,
+        "deepseek_v2": _correct_deepseek_v2,
         "deepseek_v3": _correct_gate,
         "deepseek_v32": _correct_sparse,
         "dots1": _correct_dots1,
@@ -352,9 +372,9 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "hunyuan": _correct_hunyuan,
         "hunyuan_v1_moe": _correct_hunyuan_v1_moe,
         "laguna": _correct_laguna,
+        "llama4_text": _correct_llama4,
         "longcat_flash": correct_longcat,
         "longcat_flash_ngram": correct_longcat,
-        "llama4_text": _correct_llama4,
         "mimo_v2_flash": _correct_gate,
         "minimax": _correct_minimax_m2,
         "minimax_m2": _correct_minimax_m2,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Frequencies = npt.NDArray[np.float64]
 
-__all__ = ["ScaledRope", "check_length", "make_rope", "turned_share"]
+__all__ = ["ScaledRope", "check_length", "make_rope", "softmax_factor", "turned_share"]
 
 
 class ScaledRope(nn.Module):
@@ -101,6 +101,14 @@ def turned_share(parameters: Mapping[str, Any]) -> float:
     if parameters.get("rope_type") == "proportional":
         return 1.0
     return float(parameters.get("partial_rotary_factor", 1.0))
+
+
+def softmax_factor(parameters: Mapping[str, Any]) -> float:
+    """Return what YaRN multiplies the scale of a softmax by (arXiv 2309.00071, 3.4)."""
+    factor, whole = parameters.get("factor") or 1.0, parameters.get("mscale_all_dim") or 0.0
+    if parameters.get("rope_type", "default") == "default":
+        return 1.0
+    return _magnitude(float(factor), float(whole)) ** 2
 
 
 def check_length(parameters: Mapping[str, Any], plain: int | None, context: int) -> None:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NormedBlock", "RoutedBlock", "Router", "Routing"]
 
-# A group of experts is worth the sum of so many of its best.
-_GROUP_SCORES = 2
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routing:
@@ -35,6 +32,7 @@ class Routing:
         floor: The least sum that shares are divided by.
         addend: What is added to that sum.
         cap: What bounds raw scores by a tanh; 0 where nothing does.
+        group_scores: A group is worth the sum of so many of its best.
         is_corrected: Whether each expert has a correction that only the choice sees.
     """
 
@@ -49,6 +47,7 @@ class Routing:
     addend: float = 1e-20
     cap: float = 0.0
     is_corrected: bool = True
+    group_scores: int = 2
 
 
 class Router(nn.Module):
@@ -95,7 +94,7 @@ class Router(nn.Module):
         if lost == 0:
             return worth
         grouped = mx.unflatten(worth, axis=-1, shape=(groups, -1))
-        best = mx.topk(grouped, _GROUP_SCORES, axis=-1).sum(axis=-1, keepdims=True)
+        best = mx.topk(grouped, self._routing.group_scores, axis=-1).sum(axis=-1, keepdims=True)
         out = mx.argpartition(best, kth=lost - 1, axis=-2)[..., :lost, :]
         return mx.put_along_axis(grouped, out, mx.array(-mx.inf), axis=-2).flatten(-2, -1)
 

@@ -1,0 +1,156 @@
+"""States of the families of ``late_families.py``: cut back, saved, restored, and in 16 bits.
+
+Rows are held against transformers' in test_wide.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlx", reason="the MLX engine is not installed here")
+pytest.importorskip("torch", reason="transformers needs it")
+pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
+
+from tests.engines.mlx.late_families import LATE
+from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
+
+from stagelink.engine import EngineError
+from stagelink_conformance.families import FAMILIES, make_family
+from stagelink_conformance.stages import assert_same_bits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Keys of an indexer beside keys and values; a recurrence in some layers, latents in others.
+_NAMES = ("minimax_m3_vl_text", "bailing_hybrid")
+_CUTS = [1, 3, 6]
+
+
+@pytest.fixture(autouse=True)
+def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny families be made as the others are."""
+    for name, recipe in LATE.items():
+        monkeypatch.setitem(FAMILIES, name, recipe)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_cut_to_the_beginning_of_a_verify_has_the_bits_of_never_having_drafted(
+    tmp_path: Path, name: str
+) -> None:
+    make_family(tmp_path, name)
+    cut, plain = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
+    ids, drafts = token_ids(1, 60), token_ids(2, 8)
+    cut.play([*in_chunks(ids, [60]), *in_chunks(drafts, [8], at=60)])
+    plain.play(in_chunks(ids, [60]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
+    assert_same_bits(cut.play(tail), plain.play(tail))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    make_family(tmp_path, name)
+    stages, plain = make_pipeline(tmp_path, [3]), make_pipeline(tmp_path, [3])
+    ids = token_ids(1, 60)
+    stages.play(in_chunks(ids, [20, *[1] * 40]))
+    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
+    assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_keep_inside_a_verify_equals_a_run_that_stopped_there(tmp_path: Path, name: str) -> None:
+    make_family(tmp_path, name)
+    cut, plain = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
+    ids, drafts = token_ids(1, 40), token_ids(2, 8)
+    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
+    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
+    for engine in cut.engines:
+        engine.keep(1, 43)
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=43)
+    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
+        assert np.abs(got.logits - expected.logits).max() <= 2e-5
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    make_family(tmp_path, name)
+    stages, fresh = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
+    stages.play(in_chunks(token_ids(1, 60), [33, 27]))
+    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
+        engine.restore(1, saved.save(1))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
+    assert_same_bits(fresh.play(tail), stages.play(tail))
+
+
+def test_a_cut_beyond_the_reach_of_a_recurrence_is_refused_on_every_stage(tmp_path: Path) -> None:
+    make_family(tmp_path, "bailing_hybrid")
+    stages = make_pipeline(tmp_path, [3, 4])
+    stages.play(in_chunks(token_ids(1, 210), [70] * 3))
+    for engine in stages.engines:
+        with pytest.raises(EngineError) as caught:
+            engine.keep(1, 20)
+        assert caught.value.reason == "history_gone"
+
+
+def test_the_bounds_of_a_layers_experts_are_those_of_its_own_lists(tmp_path: Path) -> None:
+    # No whole model of a library reads them, so one of mlx_lm's is made to.
+    limits: dict[str, Any] = {
+        "expert_swiglu_limit_list": [0, 0, 0, 0.05, 0.1, 0, None, 0.2],
+        "share_expert_swiglu_limit_list": [0, 0, 0.03, 0, 0.1, 0, 0, 0.2],
+    }
+    make_family(tmp_path, "bailing_hybrid")
+    path = tmp_path / "config.json"
+    config = {**json.loads(path.read_text()), "architectures": ["BailingMoeV3ForCausalLM"]}
+    ids = token_ids(1, 80)
+    unbound = logits_of(make_pipeline(tmp_path).play(in_chunks(ids, [80])))
+    path.write_text(json.dumps(config | limits), encoding="utf-8")
+    expected = _bounded_whole(tmp_path, limits, ids)
+    got = make_pipeline(tmp_path).play(in_chunks(ids, [33, 40, 7]))
+    assert np.abs(logits_of(got) - expected).max() <= 1e-4
+    assert_same_bits(make_pipeline(tmp_path, _CUTS).play(in_chunks(ids, [33, 40, 7])), got)
+    # Bounds that no value meets would be held by anything.
+    assert np.abs(unbound - expected).max() > 1e-2
+
+
+def _bounded_whole(folder: Path, limits: dict[str, Any], ids: list[int]) -> np.ndarray:
+    """Return the logits of mlx_lm's whole model, its experts bounded by plain formulas."""
+    import mlx.core as mx
+    from mlx_lm.models.bailing_moe_v3 import Model, ModelArgs
+    from safetensors.numpy import load_file
+
+    def bounded(up: mx.array, gate: mx.array, most: float) -> mx.array:
+        most = most or float("inf")
+        return mx.minimum(gate * mx.sigmoid(gate), most) * mx.maximum(mx.minimum(up, most), -most)
+
+    class Shared:
+        def __init__(self, block: Any, most: float) -> None:
+            self.block, self.most = block, most
+
+        def __call__(self, rows: mx.array) -> mx.array:
+            up, gate = self.block.up_proj(rows), self.block.gate_proj(rows)
+            return self.block.down_proj(bounded(up, gate, self.most))
+
+    said = json.loads((folder / "config.json").read_text())
+    usual = {"num_experts_per_token": "num_experts_per_tok", "num_expert_group": "n_group"}
+    said = {usual.get(key, key): value for key, value in said.items()}
+    said |= {"head_dim": 16, "rope_theta": 30000.0, "moe_shared_expert_intermediate_size": 32}
+    model = Model(ModelArgs.from_dict(said))
+    tensors = load_file(folder / "model.safetensors")
+    fixed = {
+        key.replace(".dense.", ".o_proj.") if key.startswith(_LINEAR) else key: mx.array(one)
+        for key, one in tensors.items()
+    }
+    model.load_weights(list(model.sanitize(fixed).items()))
+    lists = [limits[key] for key in ("expert_swiglu_limit_list", "share_expert_swiglu_limit_list")]
+    for layer, routed, shared in zip(model.layers, *lists, strict=True):
+        if "switch_mlp" in layer.mlp:
+            layer.mlp.switch_mlp.activation = lambda up, gate, most=routed: bounded(up, gate, most)
+            layer.mlp.shared_experts = Shared(layer.mlp.shared_experts, shared)
+    return np.array(model(mx.array([ids]))[0])
+
+
+_LINEAR = tuple(f"model.layers.{n}." for n in (0, 1, 2, 4, 5, 6))
