@@ -7,6 +7,7 @@ is in tests/ring/test_token_ids.py.
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -161,6 +162,32 @@ def test_a_follower_reads_the_tables_of_tokens_and_holds_its_own_columns(folder:
     assert engine.describe().weight_bytes < checkpoint.bytes_read
     table = engine._layers._ends["model"]["token_layers"][0]["table"]["weight"]
     assert table.shape == (family.config["vocab_size_per_layer_input"], 32)
+
+
+def test_a_table_that_is_read_in_blocks_of_rows_is_the_same_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    expected = make_pipeline(folder, [2]).play(script)
+    # The tables have rows of 1 KiB: seven at once, and fewer in the last block.
+    monkeypatch.setattr("stagelink_mlx.weights._BLOCK_BYTES", 7 << 10)
+    assert_same_bits(make_pipeline(folder, [2]).play(script), expected)
+
+
+def test_the_columns_of_a_table_are_read_without_the_rest_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagelink_mlx.weights._BLOCK_BYTES", 7 << 10)
+    checkpoint = open_checkpoint(folder)
+    weights = make_engine(checkpoint, 2, 3)._layers._weights
+    name = next(one for one in checkpoint.tensors if one.endswith("embed_tokens_per_layer.weight"))
+    tracemalloc.start()
+    own = weights.read([name])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(own) == 1
+    # The own eighth twice, blocks and the array of them, and a block.
+    assert peak < checkpoint.tensors[name].nbytes / 2
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 4), (4, 8), (5, 6)])

@@ -117,6 +117,7 @@ class LayerRange:
             self._token_inputs = TokenInputs(family, first, end, dtype)
             self._ends = self._token_inputs.beside(self._ends, self._recipe.body)
             self._weights.split = self._token_inputs.split
+            self._weights.columns = self._token_inputs.columns
         self._layers = [corrected(layer, family) for layer in self._layers]
         correct_layers(self._layers, family, first)
         self._turn_heads()

@@ -15,6 +15,7 @@ from stagelink_mlx.layouts.dense import DENSE_LAYOUTS
 from stagelink_mlx.layouts.handed import HANDED_LAYOUTS
 from stagelink_mlx.layouts.hybrid import HYBRID_LAYOUTS
 from stagelink_mlx.layouts.usual import LAYOUTS
+from stagelink_mlx.parts.token_inputs import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
     from stagelink.engine import Checkpoint, Family
     from stagelink_mlx.families.recipes import Recipe
 
+    Columns = Callable[[str, tuple[int, ...]], tuple[int, int] | None]
+
 __all__ = ["Weights"]
 
 _NORM = "norm.weight"
+# So much of a table is in memory beside what is held of it.
+_BLOCK_BYTES = 64 << 20
 _STORED = ("F32", "F16", "BF16")
 # What the choice of experts adds to their scores.
 _CORRECTIONS = ("e_score_correction_bias", "expert_bias")
@@ -39,6 +44,7 @@ class Weights:
         routers: The names of parameters that choose experts, which are float32 whatever a file or
             the rows are: transformers keeps most of them so, and the choice is computed so.
         split: What takes the own layers' part of a tensor that has parts for all layers.
+        columns: What says which columns of a tensor are the own layers', where some are.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Weights:
         self.layers_at = f"{recipe.body}.{recipe.layers}."
         self.routers: frozenset[str] = frozenset()
         self.split: Callable[[dict[str, mx.array]], dict[str, mx.array]] = dict
+        self.columns: Columns = lambda _name, _shape: None
         found = str(getattr(family, "layers_at", f"{family.prefix}layers."))
         self._found, self._head = found, f"{recipe.head.rpartition('.')[2]}."
         every = {**LAYOUTS, **DENSE_LAYOUTS, **HANDED_LAYOUTS, **HYBRID_LAYOUTS}
@@ -149,10 +156,25 @@ class Weights:
             parts = self._checkpoint.read_parts(name)
             return {stem + part: _array(bits) for part, bits in parts.items()}
         info = self._checkpoint.tensors[name]
+        columns = self.columns(name, info.shape)
+        if columns is not None and info.dtype in _STORED:
+            return {f"{new.removesuffix('weight')}{OWN}weight": self._read_columns(name, columns)}
         # Norms become float32 before mlx_lm adds 1 to them: the sum has more digits than the norm.
         if info.dtype not in _STORED or len(info.shape) == 1:
             return {new: mx.array(self._checkpoint.read(name))}
         return {new: _array(self._checkpoint.read(name, "stored"))}
+
+    def _read_columns(self, name: str, columns: tuple[int, int]) -> mx.array:
+        """Read some columns of a table, which may be the largest tensor by far, rows by rows."""
+        info, (begin, end) = self._checkpoint.tensors[name], columns
+        rows = info.shape[0]
+        step = max(1, _BLOCK_BYTES * rows // info.nbytes)
+        blocks = []
+        for at in range(0, rows, step):
+            block = self._checkpoint.read(name, "stored", rows=(at, min(at + step, rows)))
+            # A copy, which does not hold the whole rows.
+            blocks.append(block[:, begin:end].copy())
+        return _array(np.concatenate(blocks))
 
     def _quantization(self, name: str) -> tuple[int, int] | None:
         """Return bits and group size of a matrix that stays in MLX's affine form."""

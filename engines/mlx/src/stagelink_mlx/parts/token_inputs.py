@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
     from stagelink.engine import Family
 
-__all__ = ["TokenInputs", "run_told"]
+__all__ = ["OWN", "TokenInputs", "run_told"]
 
 # The tensors that have a part for each layer; a part of one is a module of its own here.
 _TABLE: Final = "embed_tokens_per_layer."
 _PROJECTION: Final = "per_layer_model_projection."
 _NORM: Final = "per_layer_projection_norm"
 _PARTS: Final = "token_layers"
+# Begins the last part of a table's name where only the own layers' columns of it were read.
+OWN: Final = "own."
 
 
 class _TokenTable(nn.Embedding):
@@ -85,7 +87,8 @@ class TokenInputs:
         for name, array in arrays.items():
             stem, table, last = name.rpartition(_TABLE)
             if table:
-                found |= self._cut(f"{stem}{_PARTS}", "table", last, array.swapaxes(0, -1))
+                at = f"{stem}{_PARTS}"
+                found |= self._cut(at, "table", last, array.swapaxes(0, -1))
                 continue
             stem, projection, last = name.rpartition(_PROJECTION)
             if projection:
@@ -93,6 +96,15 @@ class TokenInputs:
             else:
                 found[name] = array
         return found
+
+    def columns(self, name: str, shape: tuple[int, ...]) -> tuple[int, int] | None:
+        """Return the first own column of a table and the one behind the last, of its file's name.
+
+        A table with other columns than the layers have together is left to ``split`` to refuse.
+        """
+        if not name.endswith(f"{_TABLE}weight") or shape[-1] != self._width * self._family.layers:
+            return None
+        return self._first * self._width, self._end * self._width
 
     def inputs(self, held: Mapping[str, Any], ids: mx.array) -> Iterator[mx.array]:
         """Yield ``[1, ids, width of the table]`` for each own layer.
@@ -110,7 +122,10 @@ class TokenInputs:
 
     def _cut(self, at: str, part: str, last: str, array: mx.array) -> dict[str, mx.array]:
         """Cut the first axis into one part a layer; return the own ones, tables turned back."""
-        layers = self._family.layers
+        has_own = last.startswith(OWN)
+        last = last.removeprefix(OWN)
+        layers = self._end - self._first if has_own else self._family.layers
+        first = 0 if has_own else self._first
         each, rest = divmod(array.shape[0], layers)
         if rest:
             reason = "tensor_shape" if last == "weight" else "quantization"
@@ -120,10 +135,9 @@ class TokenInputs:
                 reason=reason,
             )
         found: dict[str, mx.array] = {}
-        for n in range(self._first, self._end):
-            own = array[n * each : (n + 1) * each]
-            own = own.swapaxes(0, -1) if part == "table" else own
-            found[f"{at}.{n - self._first}.{part}.{last}"] = own
+        for n in range(self._end - self._first):
+            own = array[(first + n) * each : (first + n + 1) * each]
+            found[f"{at}.{n}.{part}.{last}"] = own.swapaxes(0, -1) if part == "table" else own
         return found
 
 
