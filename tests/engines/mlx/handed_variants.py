@@ -90,12 +90,34 @@ _NGRAMS: Final = WholeVariant(
     is_stacked=True,
     latent_epsilon=1e-6,
 )
-_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS)}
+# mlx_lm's words of the sizes, beside those that files have.
+_PHIXTRAL: Final = WholeVariant(
+    "phi-msft",
+    {
+        "hidden_size": None,
+        "intermediate_size": None,
+        "model_dim": 64,
+        "num_attention_heads": None,
+        "num_experts_per_tok": 2,
+        "num_heads": 4,
+        "num_hidden_layers": None,
+        "num_key_value_heads": None,
+        "num_layers": 6,
+        "num_local_experts": 4,
+        "num_vocab": 256,
+        "rms_norm_eps": None,
+        "rotary_dim": 8,
+    },
+    file={"n_embd": 64, "n_head": 4, "n_layer": 6, "n_positions": 512},
+    blocks="mlp",
+)
+_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS, _PHIXTRAL)}
 
 
 def _with(name: str, fields: dict[str, Any], **other: Any) -> WholeVariant:
     base = _BASES[name]
-    return dataclasses.replace(base, fields={**base.fields, **fields}, **other)
+    file = {**base.file, **other.pop("file", {})}
+    return dataclasses.replace(base, fields={**base.fields, **fields}, file=file, **other)
 
 
 def _refused(name: str, fields: dict[str, Any], field: str = "") -> WholeVariant:
@@ -236,8 +258,46 @@ def _ngrams() -> dict[str, WholeVariant]:
     return {f"{name}-{case}": one for case, one in found.items()}
 
 
+def _phixtral() -> dict[str, WholeVariant]:
+    name = "phi-msft"
+    released = {
+        "activation_function": "gelu_new",
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "flash_attn": False,
+        "flash_rotary": False,
+        "fused_dense": False,
+        "img_processor": None,
+        "layer_norm_epsilon": 1e-5,
+        "n_head_kv": None,
+        "n_inner": None,
+        "resid_pdrop": 0.1,
+        "tie_word_embeddings": False,
+    }
+    found = {"as_it_is": _PHIXTRAL, "released": _with(name, {}, file=released)}
+    found["quantized"] = _with(name, {}, bits=4)
+    found["two_layers"] = _with(name, {"num_layers": 2}, file={"n_layer": 2})
+    for case, fields in {
+        "uses_1": {"num_experts_per_tok": 1},
+        "uses_all": {"num_experts_per_tok": 4},
+        "turns_all": {"rotary_dim": 16},
+    }.items():
+        found[case] = _with(name, fields)
+    for case, fields in {
+        "activation": {"activation_function": "relu"},
+        "odd_turn": {"rotary_dim": 7},
+        "uses_more": {"num_experts_per_tok": 5},
+        "epsilon": {"layer_norm_epsilon": 0.1},
+        "key_heads": {"n_head_kv": 2},
+        "other_width": {"n_embd": 32},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[case] = _refused(name, fields)
+    return {f"phixtral-{case}": one for case, one in found.items()}
+
+
 # mlx_lm packs the second matrices by groups of 64 values.
 _RWKV_QUANTIZED: Final = {f"{one}_low_rank_dim": 64 for one in ("a", "decay", "gate", "v")}
-_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams()
+_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams() | _phixtral()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -58,6 +58,7 @@ class WholeVariant:
         names: Parts of mlx_lm's names of tensors, with what the family's own files call them.
         file: Fields that config.json alone has.
         is_stacked: Whether experts lie in one tensor, as in MLX's files.
+        blocks: What stacks of experts, with their biases, are numbered under, if not as usual.
         bits: Of the weights, where mlx_lm's own tools quantize the folder.
         group: Values that share a scale there.
         tolerance: Largest difference of a logit; MLX's own RoPE has other digits, which a small
@@ -74,6 +75,7 @@ class WholeVariant:
     names: tuple[tuple[str, str], ...] = ()
     file: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_stacked: bool = False
+    blocks: str = ""
     bits: int = 0
     group: int = 32
     tolerance: float = 2e-5
@@ -186,7 +188,10 @@ def _tensors(model: Any, variant: WholeVariant) -> dict[str, Rows]:
         own = name
         for new, old in variant.names:
             own = own.replace(new, old)
-        if weight.ndim == 3 and not variant.is_stacked:
+        if variant.blocks and ".switch_mlp." in own:
+            for expert, one in enumerate(weight):
+                found[own.replace(".switch_mlp.", f".{variant.blocks}.{expert}.")] = one
+        elif weight.ndim == 3 and not variant.is_stacked:
             stem = own.replace(".switch_mlp.", ".experts.")
             for expert, one in enumerate(weight):
                 found[stem.replace(".experts.", f".experts.{expert}.")] = one

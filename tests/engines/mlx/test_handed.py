@@ -5,6 +5,7 @@ Their rows are held against mlx_lm's whole model in test_whole.py.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,6 +118,18 @@ def test_a_range_that_parts_layers_from_their_keys_is_refused(
     with pytest.raises(ConfigError, match=f"nearest allowed: {nearest}") as caught:
         make_engine(checkpoint, first, end)
     assert (caught.value.reason, checkpoint.bytes_read) == ("cut_forbidden", 0)
+
+
+def test_a_phixtral_is_read_by_the_words_of_its_files_alone(tmp_path: Path) -> None:
+    write_whole(tmp_path, VARIANTS["phixtral-as_it_is"])
+    script = in_chunks(token_ids(count=40), [33, 7])
+    expected = _pipeline(tmp_path).play(script)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for word in ("model_dim", "num_heads", "num_layers", "num_vocab"):
+        del config[word]
+    path.write_text(json.dumps(config))
+    assert_same_bits(_pipeline(tmp_path, [2]).play(script), expected)
 
 
 def _pipeline(folder: Path, cuts: Sequence[int] = (), dtype: str = "float32") -> Pipeline:

@@ -57,9 +57,9 @@ class Ends(nn.Module):
         self[recipe.body] = {name: body[name] for name in held if name in body} | (final or {})
         self.neighbours = 0
         if recipe.ngrams:
-            made = NgramEmbedding(body[recipe.embedding], family.config)
-            self[recipe.body][recipe.embedding] = made
-            self.neighbours = made.neighbours
+            ngrams = NgramEmbedding(body[recipe.embedding], family.config)
+            self[recipe.body][recipe.embedding] = ngrams
+            self.neighbours = ngrams.neighbours
         self._is_normed = recipe.is_embedding_normed
         epsilon = recipe.embedding_epsilon
         self._epsilon = family.config[epsilon] if epsilon else None
@@ -73,6 +73,8 @@ class Ends(nn.Module):
             if not isinstance(head, nn.Module):
                 head = nn.Linear(family.width, family.vocab, bias=False)
             inner, _, name = self._head.rpartition(".")
+            if inner:
+                self.setdefault(inner, {})
             (self[inner] if inner else self)[name] = head
         self._dtype = dtype
         self._silent = mx.array(recipe.silent) if recipe.silent else None

@@ -22,6 +22,7 @@ __all__ = [
     "settle_minimax",
     "settle_muse",
     "settle_phimoe",
+    "settle_phixtral",
     "settle_solar",
     "settle_sparse",
     "settle_step",
@@ -198,6 +199,17 @@ def settle_muse(config: dict[str, Any], layers: int) -> None:
     if len(thetas) != layers or any(one not in (0, theta) for one in thetas):
         raise refuse_field("layer_rope_theta", f"0 or {theta} for each of {layers}", thetas)
     config["layer_rope_theta"] = thetas
+
+
+def settle_phixtral(config: dict[str, Any], layers: int) -> None:
+    """Refuse values of a head that do not turn in pairs, and more experts a row than there are."""
+    del layers
+    turned, width = config["rotary_dim"], config["hidden_size"] // config["num_attention_heads"]
+    if type(turned) is not int or turned not in range(2, width + 1, 2):
+        raise refuse_field("rotary_dim", f"an even number up to {width}", turned)
+    used, experts = config["num_experts_per_tok"], config["num_local_experts"]
+    if type(used) is not int or type(experts) is not int or not 1 <= used <= experts:
+        raise refuse_field("num_experts_per_tok", f"1 to {experts}", used)
 
 
 def settle_phimoe(config: dict[str, Any], layers: int) -> None:

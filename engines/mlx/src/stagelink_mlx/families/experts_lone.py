@@ -9,8 +9,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from stagelink_mlx.configs.experts import settle_step
+from stagelink_mlx.configs.experts import settle_phixtral, settle_step
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.parts.norms import first_layer_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,48 @@ LONE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             fixed_fields(hidden_act="silu", tie_word_embeddings=False),
             meant={"tie_word_embeddings": False},
             layout="stacked_in_place",
+        ),
+        # Its files have the first Phi's words, which mlx_lm's arguments have not.
+        "phi-msft": Recipe(
+            "phixtral",
+            fixed_fields(
+                activation_function=("gelu_new", "gelu_pytorch_tanh"),
+                img_processor=None,
+                layer_norm_epsilon=1e-5,
+                n_head_kv=None,
+                n_inner=None,
+                tie_word_embeddings=False,
+            ),
+            meant={
+                "layer_norm_epsilon": 1e-5,
+                "num_experts_per_tok": 2,
+                "num_local_experts": 4,
+                "rope_theta": 10000.0,
+                "rotary_dim": 32,
+                "tie_word_embeddings": False,
+            },
+            body="transformer",
+            layers="h",
+            embedding="embd",
+            norm="ln",
+            head="lm_head.linear",
+            attention="mixer",
+            final=first_layer_norm,
+            layout="numbered_blocks",
+            renames=(("lm_head.ln.", "transformer.ln."),),
+            words={
+                "model_dim": "hidden_size",
+                "n_embd": "hidden_size",
+                "n_head": "num_attention_heads",
+                "n_layer": "num_hidden_layers",
+                "n_positions": "max_position_embeddings",
+                "num_heads": "num_attention_heads",
+                "num_layers": "num_hidden_layers",
+                "num_vocab": "vocab_size",
+            },
+            # Which of several equal programs runs.
+            made=frozenset(("flash_attn", "flash_rotary", "fused_dense")),
+            settle=settle_phixtral,
         ),
         "step3p5": Recipe(
             "step3p5",

@@ -1,4 +1,4 @@
-"""Lays out tensors of families whose layers hand on more than rows, or attend twice.
+"""Lays out tensors of families that came last, as mlx_lm's modules have them.
 
 It reads nothing and casts nothing; see ``layouts/usual.py``.
 """
@@ -61,10 +61,27 @@ def _idle_experts(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.arr
     return LAYOUTS["latent"](found, config)
 
 
+def _numbered_blocks(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Phixtral: its experts are numbered blocks of two matrices with biases."""
+    found: dict[str, mx.array] = {}
+    for name, array in arrays.items():
+        at, _, rest = name.partition(".moe.mlp.")
+        if not rest:
+            found[name] = array
+        elif rest.startswith("0."):
+            each = [f"{at}.moe.mlp.{n}.{rest[2:]}" for n in range(config["num_local_experts"])]
+            if not arrays.keys() >= set(each):
+                # What is missing is said by whoever holds the names against the layer's.
+                return dict(arrays)
+            found[f"{at}.moe.switch_mlp.{rest[2:]}"] = mx.stack([arrays[one] for one in each])
+    return found
+
+
 HANDED_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
     {
         "grouped_heads": _grouped_heads,
         "heads_of_vectors": _heads_of_vectors,
         "idle_experts": _idle_experts,
+        "numbered_blocks": _numbered_blocks,
     }
 )

@@ -290,6 +290,16 @@ def _correct_mistral4(layer: Any, family: Family, n: int) -> None:
     layer.growth = growth_by_steps(config["llama_4_scaling_beta"], original)
 
 
+def _correct_phixtral(layer: Any, family: Family, n: int) -> None:
+    del n
+    config, old = family.config, layer.moe
+    used = config["num_experts_per_tok"]
+    routing = Routing(
+        config["num_local_experts"], used, has_softmax=True, addend=0.0, is_corrected=False
+    )
+    layer.moe = RoutedBlock(Router(routing, family.width), old.switch_mlp, None)
+
+
 def _correct_qwen2_moe(layer: Any, family: Family, n: int) -> None:
     config = family.config
     alone = n in (config["mlp_only_layers"] or ())
@@ -381,6 +391,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "minimax_m3_vl": correct_minimax_m3,
         "minimax_m3_vl_text": correct_minimax_m3,
         "mistral4": _correct_mistral4,
+        "phi-msft": _correct_phixtral,
         "qwen2_moe": _correct_qwen2_moe,
         "solar_open": _correct_gate,
         "youtu": _correct_youtu,

@@ -13,7 +13,13 @@ from mlx import nn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BareNorm", "bare_layer_norm", "bare_rms_norm", "correct_latent_norms"]
+__all__ = [
+    "BareNorm",
+    "bare_layer_norm",
+    "bare_rms_norm",
+    "correct_latent_norms",
+    "first_layer_norm",
+]
 
 _OLMO_EPSILON = 1e-5
 _LATENT_EPSILON = 1e-6
@@ -41,6 +47,11 @@ def bare_rms_norm(config: Mapping[str, Any]) -> nn.Module:
 def bare_layer_norm(config: Mapping[str, Any]) -> nn.Module:
     """Return OLMo's norm: a LayerNorm without weights."""
     return nn.LayerNorm(config["hidden_size"], _OLMO_EPSILON, affine=False)
+
+
+def first_layer_norm(config: Mapping[str, Any]) -> nn.Module:
+    """Return a LayerNorm with the config's epsilon."""
+    return nn.LayerNorm(config["hidden_size"], config["layer_norm_epsilon"])
 
 
 def correct_latent_norms(attention: Any) -> None:
