@@ -17,7 +17,8 @@ TWICE: Final = "twice_attention"
 
 def settle_longcat(config: dict[str, Any], layers: int) -> None:
     """Say that every layer attends twice; take the widths of heads that follow from others."""
-    plain, turned = config.get("qk_nope_head_dim"), config.get("qk_rope_head_dim")
+    plain: Any = config.get("qk_nope_head_dim")
+    turned: Any = config.get("qk_rope_head_dim")
     for key, value in (("qk_nope_head_dim", plain), ("qk_rope_head_dim", turned)):
         if type(value) is not int or value < 1:
             raise refuse_field(key, "a whole number above 0", value)

@@ -52,11 +52,10 @@ def hold_state_in_floats(mixing: Any) -> None:
     """Let RWKV-7's recurrence be computed and kept in float32; mlx_lm's has the rows' digits."""
     made = mixing._wkv7  # noqa: SLF001 - it has no other name
 
-    def run(*given: mx.array | None) -> tuple[mx.array, mx.array]:
+    def run(read: mx.array, *given: Any) -> tuple[mx.array, mx.array]:
         *vectors, state = given
-        floats = [one.astype(mx.float32) for one in vectors if one is not None]
-        out, state = made(*floats, state)
-        return out.astype(given[0].dtype), state
+        out, state = made(*(one.astype(mx.float32) for one in (read, *vectors)), state)
+        return out.astype(read.dtype), state
 
     mixing._wkv7 = run  # noqa: SLF001
 

@@ -52,4 +52,5 @@ class _IdleExperts(nn.Module):
         parts = self.switch_mlp(rows, mx.where(works, chosen, 0))
         out = (parts * mx.where(works, shares, 0.0)[..., None]).sum(axis=-2)
         idle = mx.where(works, 0.0, shares).sum(axis=-1, keepdims=True)
-        return (out + rows * idle).astype(rows.dtype)
+        found: mx.array = (out + rows * idle).astype(rows.dtype)
+        return found
