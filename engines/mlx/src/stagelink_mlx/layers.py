@@ -22,6 +22,7 @@ from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.parts.corrections import correct_layers
 from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.handed import HANDING
+from stagelink_mlx.parts.masks import Masks
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
 from stagelink_mlx.parts.streams import StreamEnds, flattened
@@ -96,6 +97,7 @@ class LayerRange:
         self._kinds = family.layer_kinds[first:end]
         self.has_recurrence = not _RECURRENT.isdisjoint(family.layer_kinds)
         self._window = family.config.get("sliding_window")
+        self._masks = Masks(family, self._kinds, as_arrays=self._recipe.array_mask)
         self._dtype = dtype
         # In 16 bits the rows have fewer digits than a long sum loses.
         self._has_short_sums = on_cpu and dtype == mx.float32
@@ -178,7 +180,7 @@ class LayerRange:
 
         ``ids`` are the rows' token ids, where layers read them.
         """
-        masks = self._masks(first, rows.shape[1])
+        masks = self._masks.of(first, rows.shape[1])
         if self._recipe.reads_tokens:
             return self._run_told(rows, caches, masks, first, ids)
         rows, *beside = mx.split(rows, self._family.row_factor, axis=-1)
@@ -223,25 +225,6 @@ class LayerRange:
         # Behind those of the layers lies what needs no replay.
         for layer, cache in itertools.zip_longest(self._layers, caches):
             cache.cut(position, _replay(layer, self._recipe, cache))
-
-    def _masks(self, first: int, count: int) -> dict[str, Any]:
-        """Return the mask of each kind of layer for ``count`` rows from position ``first`` on.
-
-        A mask depends on the rows and on nothing that a layer holds: mlx_lm asks the cache of
-        the first layer of a kind, which a stage may not have.
-        """
-        full: Any = None
-        if count > 1:
-            full = _mask(first, count, 0, None) if self._recipe.array_mask else "causal"
-        sliding = full
-        if self._window is not None and count > 1 and first + count > self._window:
-            sliding = _mask(first, count, max(0, first - self._window + 1), self._window)
-        masks = dict.fromkeys(self._kinds, full) | {"sliding": sliding, "linear": None}
-        if "chunked" in self._kinds:
-            chunk: int = self._family.config["attention_chunk_size"]
-            if first + count > chunk:
-                masks["chunked"] = _chunk_mask(first, count, chunk)
-        return masks
 
     def _new_cache(self, kind: str, context: int) -> LayerCache:
         window = self._window if kind == "sliding" else None
@@ -384,21 +367,6 @@ def _replay(layer: Any, recipe: Recipe, cache: LayerCache) -> Callable[[mx.array
         return layer[mixer](layer[norm](rows), mask=None, cache=kept, **where)
 
     return run
-
-
-def _mask(first: int, count: int, begin: int, window: int | None) -> mx.array:
-    """Return ``[count, first + count - begin]``: which positions from ``begin`` on a row sees."""
-    rows = mx.arange(first, first + count)[:, None]
-    columns = mx.arange(begin, first + count)[None]
-    seen = columns <= rows
-    return seen if window is None else seen & (columns > rows - window)
-
-
-def _chunk_mask(first: int, count: int, chunk: int) -> mx.array:
-    """Return ``[count, first + count]``: a row sees what comes before it in its own chunk."""
-    rows = mx.arange(first, first + count)[:, None]
-    columns = mx.arange(0, first + count)[None]
-    return (columns <= rows) & (columns // chunk == rows // chunk)
 
 
 def _refuse(reason: str, name: str, expected: str, got: str) -> CheckpointError:
