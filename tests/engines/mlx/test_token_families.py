@@ -160,6 +160,7 @@ def test_a_follower_reads_the_tables_of_tokens_and_holds_its_own_columns(folder:
     assert checkpoint.bytes_read == sum(checkpoint.tensors[name].nbytes for name in own)
     # Of eight layers' columns it holds one's.
     assert engine.describe().weight_bytes < checkpoint.bytes_read
+    assert engine._layers is not None
     table = engine._layers._ends["model"]["token_layers"][0]["table"]["weight"]
     assert table.shape == (family.config["vocab_size_per_layer_input"], 32)
 
@@ -179,10 +180,11 @@ def test_the_columns_of_a_table_are_read_without_the_rest_of_it(
 ) -> None:
     monkeypatch.setattr("stagelink_mlx.weights._BLOCK_BYTES", 7 << 10)
     checkpoint = open_checkpoint(folder)
-    weights = make_engine(checkpoint, 2, 3)._layers._weights
+    layers = make_engine(checkpoint, 2, 3)._layers
+    assert layers is not None
     name = next(one for one in checkpoint.tensors if one.endswith("embed_tokens_per_layer.weight"))
     tracemalloc.start()
-    own = weights.read([name])
+    own = layers._weights.read([name])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(own) == 1

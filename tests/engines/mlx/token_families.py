@@ -5,7 +5,7 @@ It makes no checkpoint and compares nothing.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.engines.mlx.hybrid_families import FULL, HYBRID, PLAIN, SLIDING
 from tests.engines.torch.variants import Variant
@@ -18,6 +18,8 @@ _SMALL: Final[dict[str, Any]] = {
     "num_kv_shared_layers": 3,
     "layer_types": _KINDS,
 }
+# What transformers builds with, what the file says afterwards, and the field of the refusal.
+Refused: TypeAlias = tuple[dict[str, Any], dict[str, Any], str]
 _NOTHING_SHARED: Final = {"num_kv_shared_layers": 0}
 
 # As `stagelink_conformance.families.FAMILIES` has them; both can be cut before layers 1 to 3.
@@ -77,7 +79,7 @@ def _gemma3n() -> dict[str, Variant]:
         "released": Variant(name, {"rope_parameters": plain}, released),
         "bfloat16": Variant(name, stored="bfloat16"),
     }
-    refused = {
+    refused: dict[str, Refused] = {
         "bias": ({"attention_bias": True}, {}, "attention_bias"),
         "activation": ({"hidden_activation": "silu"}, {}, "hidden_activation"),
         "pattern": ({}, {"activation_sparsity_pattern": [0.5] * 7}, "activation_sparsity_pattern"),
@@ -114,7 +116,7 @@ def _gemma4() -> dict[str, Variant]:
         "bfloat16": Variant(name, stored="bfloat16"),
         "released": Variant(name, {}, {"per_layer_config": None, "global_head_dim": 24}),
     }
-    refused = {
+    refused: dict[str, Refused] = {
         "table": ({}, {"vocab_size_per_layer_input": 200}, "vocab_size_per_layer_input"),
         "kinds": ({}, {"layer_types": None}, "layer_types"),
         "borrowed": ({}, {"layer_types": [SLIDING] * 5 + [FULL] * 3}, "layer_types"),
@@ -125,7 +127,7 @@ def _gemma4() -> dict[str, Variant]:
 def _named(
     name: str,
     said: dict[str, Variant],
-    refused: dict[str, tuple[dict[str, Any], dict[str, Any], str]],
+    refused: dict[str, Refused],
 ) -> dict[str, Variant]:
     """Name variants by their family, and those to be refused by their field."""
     codes = {"layer_types": "layer_types"}
