@@ -13,6 +13,7 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
 from tests.engines.mlx import (
     handed_variants,
+    late_whole_variants,
     lightning_variants,
     whole_dense_variants,
     whole_variants,
@@ -22,7 +23,10 @@ from tests.engines.mlx.held_whole import hold_whole, refuse_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TABLES = (whole_variants, whole_dense_variants, lightning_variants, handed_variants)
+_TABLES = (
+    *(whole_variants, whole_dense_variants, lightning_variants, handed_variants),
+    late_whole_variants,
+)
 _VARIANTS = {name: one for table in _TABLES for name, one in table.VARIANTS.items()}
 _REFUSED = {name: one for table in _TABLES for name, one in table.REFUSED.items()}
 _FAST = [

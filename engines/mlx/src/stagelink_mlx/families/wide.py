@@ -14,6 +14,7 @@ from stagelink_mlx.families.bailing_v3 import BAILING_V3_RECIPES
 from stagelink_mlx.families.dbrx import DBRX_RECIPES
 from stagelink_mlx.families.dense import DENSE_RECIPES
 from stagelink_mlx.families.experts import EXPERT_RECIPES
+from stagelink_mlx.families.gear import GEAR_RECIPES
 from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.longcat import LONGCAT_RECIPES
@@ -38,6 +39,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **DENSE_RECIPES,
         **EXPERT_RECIPES,
         **HANDED_RECIPES,
+        **GEAR_RECIPES,
         **HYBRID_RECIPES,
         **LONGCAT_RECIPES,
         **MINIMAX_M3_RECIPES,

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HYBRID_LAYOUTS"]
 
-_KERNELS = ("conv1d.weight", "conv.conv.weight", ".conv_1d.weight")
+_KERNELS = (
+    *("conv1d.weight", "conv.conv.weight", ".conv_1d.weight"),
+    *(".key_conv.weight", ".value_conv.weight"),
+)
 _FLOATS = ("weight", "scales", "biases", "bias")
 
 

@@ -149,6 +149,7 @@ _SHORT: dict[tuple[str, str], Callable[[nn.Module], nn.Module]] = {
     ("switch_layers", "SwitchLinear"): _Experts,
     ("mla", "MultiLinear"): _Heads,
     ("normalization", "RMSNorm"): _Norm,
+    ("gear", "GearRMSNorm"): _shifted_norm,
     ("gemma", "RMSNorm"): _shifted_norm,
     ("gemma2", "RMSNorm"): _shifted_norm,
     ("gemma3_text", "RMSNorm"): _shifted_norm,
