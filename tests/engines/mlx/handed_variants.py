@@ -111,7 +111,21 @@ _PHIXTRAL: Final = WholeVariant(
     file={"n_embd": 64, "n_head": 4, "n_layer": 6, "n_positions": 512},
     blocks="mlp",
 )
-_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS, _PHIXTRAL)}
+_PLAMO2: Final = WholeVariant(
+    "plamo2",
+    {
+        "attention_window_size": 256,
+        "hidden_size_per_head": 16,
+        "mamba_d_conv": 4,
+        "mamba_d_state": 16,
+        "mamba_num_heads": 6,
+        "mamba_step": 3,
+    },
+    # The ids of 4, 5 and 6 gave 2.0e-5, 1.9e-5 and 3.8e-5.
+    tolerance=5e-5,
+    is_stacked=True,
+)
+_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS, _PHIXTRAL, _PLAMO2)}
 
 
 def _with(name: str, fields: dict[str, Any], **other: Any) -> WholeVariant:
@@ -296,8 +310,41 @@ def _phixtral() -> dict[str, WholeVariant]:
     return {f"phixtral-{case}": one for case, one in found.items()}
 
 
+def _plamo2() -> dict[str, WholeVariant]:
+    released = {
+        "eval_attention_n_bit": None,
+        "fp8_accum_dtype": None,
+        "image_feature_size": None,
+        "image_proj_type": "linear",
+        "linear_type": "normal",
+        "sliding_window": 256,
+    }
+    found = {"as_it_is": _PLAMO2, "released": _with("plamo2", {}, file=released)}
+    found["quantized"] = _with("plamo2", {}, bits=8)
+    for case, fields in {
+        "two_layers": {"num_hidden_layers": 2, "mamba_step": 2},
+        "all_attend": {"mamba_enabled": False},
+        "all_see_all": {"full_attention_idx": [1, 4], "attention_window_size": 8},
+        "untied": {"tie_word_embeddings": False},
+        "epsilon": {"rms_norm_eps": 0.3},
+    }.items():
+        found[case] = _with("plamo2", fields)
+    for case, fields in {
+        "theta": {"rope_theta": 50000.0},
+        "windows": {"sliding_window": 128},
+        "numbers": {"full_attention_idx": "all"},
+        "step": {"mamba_step": 1},
+        "linear": {"linear_type": "fp8"},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[case] = _refused("plamo2", fields)
+    few = {"attention_window_size": 255, "mamba_enabled": False}
+    found["longer"] = _with("plamo2", few, refused="rope_scaling", field="--context 255")
+    return {f"plamo2-{case}": one for case, one in found.items()}
+
+
 # mlx_lm packs the second matrices by groups of 64 values.
 _RWKV_QUANTIZED: Final = {f"{one}_low_rank_dim": 64 for one in ("a", "decay", "gate", "v")}
-_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams() | _phixtral()
+_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams() | _phixtral() | _plamo2()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

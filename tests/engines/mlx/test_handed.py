@@ -32,6 +32,7 @@ _CUTS = {
     "hunyuan": [2, 4],
     # Its embedding keeps the last tokens.
     "longcat_flash_ngram": [2, 4],
+    "plamo2": [1, 2, 5],
     "rwkv7": [1, 2, 5],
 }
 
@@ -84,7 +85,8 @@ def test_a_restored_stream_goes_back_to_where_it_was_saved(tmp_path: Path, name:
 
 # MLX's CPU build multiplies experts in float32 only.
 @pytest.mark.parametrize(
-    ("name", "case"), [("afm7", "as_it_is"), ("hunyuan", "dense"), ("rwkv7", "as_it_is")]
+    ("name", "case"),
+    [("afm7", "as_it_is"), ("hunyuan", "dense"), ("plamo2", "as_it_is"), ("rwkv7", "as_it_is")],
 )
 def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
     tmp_path: Path, name: str, case: str

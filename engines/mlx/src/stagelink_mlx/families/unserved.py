@@ -18,6 +18,5 @@ UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
         "bailing_hybrid": "mlx_lm and transformers mean two different models by this name",
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
         "muse_spark_text": "mlx_lm computes its layers in bfloat16 alone, whatever the rows are",
-        "plamo2": "mlx_lm, which alone defines it, leaves its attention's window out",
     }
 )

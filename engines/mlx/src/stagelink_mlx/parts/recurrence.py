@@ -5,10 +5,13 @@ It builds no layer and reads no weights; ``parts/corrections.py`` says when it i
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from mlx import nn
+
+from stagelink_mlx.library import models_module
 
 from stagelink_mlx.parts.experts import grouped_routing
 from stagelink_mlx.parts.norms import correct_latent_norms
@@ -41,6 +44,8 @@ def correct_recurrence(layer: Any, family: Family) -> None:
         layer.temporal_pre_norm.eps = layer.channel_pre_norm.eps = config["rms_norm_eps"]
     if kind == "kimi_linear":
         _correct_kimi(layer, family)
+    if kind == "plamo2" and "in_proj" in layer.mixer:
+        _leave_steps_free(layer.mixer)
     if kind == "mamba2":
         layer.norm.eps = config["layer_norm_epsilon"]
     for name, groups in (("mamba", "mamba_n_groups"), ("mixer", "n_groups")):
@@ -48,6 +53,24 @@ def correct_recurrence(layer: Any, family: Family) -> None:
         norm = None if mixer is None or groups not in config else mixer.get("norm")
         if norm is not None:
             mixer.norm = GatedNorm(norm.weight, config, config[groups])
+
+
+def _leave_steps_free(mixer: Any) -> None:
+    """Let PLaMo 2's time steps be as short as they are; mlx_lm holds those of all families."""
+    update = models_module("ssm").ssm_update
+    heads, width, size = mixer.num_heads, mixer.hidden_size_per_head, mixer.d_state
+
+    def scanned(
+        rows: mx.array, fed: mx.array, read: mx.array, step: mx.array, cache: Any, mask: Any
+    ) -> mx.array:
+        count = rows.shape[1]
+        fed, read = (one.reshape(1, count, 1, size) for one in (fed, read))
+        parts = rows.reshape(1, count, heads, width), mixer.A_log, fed, read, mixer.D, step
+        out, cache[1] = update(*parts, mixer.dt_bias, cache[1], (0.0, math.inf), mask=mask)
+        joined: mx.array = out.reshape(1, count, heads * width)
+        return joined
+
+    mixer._ssm = scanned  # noqa: SLF001 - it has no other name
 
 
 def _correct_kimi(layer: Any, family: Family) -> None:
