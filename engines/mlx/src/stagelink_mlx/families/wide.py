@@ -20,6 +20,7 @@ from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
+from stagelink_mlx.families.plamo2 import PLAMO2_RECIPES
 from stagelink_mlx.families.texts import TEXT_RECIPES
 from stagelink_mlx.families.token_readers import TOKEN_RECIPES
 
@@ -44,6 +45,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **LONGCAT_RECIPES,
         **MINIMAX_M3_RECIPES,
         **TEXT_RECIPES,
+        **PLAMO2_RECIPES,
         **TOKEN_RECIPES,
         "mistral": Recipe(
             "llama",

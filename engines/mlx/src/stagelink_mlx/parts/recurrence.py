@@ -12,7 +12,6 @@ import mlx.core as mx
 from mlx import nn
 
 from stagelink_mlx.library import models_module
-
 from stagelink_mlx.parts.experts import grouped_routing
 from stagelink_mlx.parts.norms import correct_latent_norms
 from stagelink_mlx.parts.routers import RoutedBlock, Router, Routing
@@ -60,11 +59,10 @@ def _leave_steps_free(mixer: Any) -> None:
     update = models_module("ssm").ssm_update
     heads, width, size = mixer.num_heads, mixer.hidden_size_per_head, mixer.d_state
 
-    def scanned(
-        rows: mx.array, fed: mx.array, read: mx.array, step: mx.array, cache: Any, mask: Any
-    ) -> mx.array:
+    def scanned(rows: mx.array, *given: Any) -> mx.array:
+        *vectors, step, cache, mask = given
         count = rows.shape[1]
-        fed, read = (one.reshape(1, count, 1, size) for one in (fed, read))
+        fed, read = (one.reshape(1, count, 1, size) for one in vectors)
         parts = rows.reshape(1, count, heads, width), mixer.A_log, fed, read, mixer.D, step
         out, cache[1] = update(*parts, mixer.dt_bias, cache[1], (0.0, math.inf), mask=mask)
         joined: mx.array = out.reshape(1, count, heads * width)
