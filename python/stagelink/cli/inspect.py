@@ -75,6 +75,7 @@ def _facts(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
         "context": family.context,
         "tied": family.tied,
         "tied_tensor": family.embed_name if family.tied else None,
+        "token_tensors": sorted(family.token_tensors()),
         "rope": family.config.get("rope_parameters"),
         "tensor_types": dict(stored.most_common()),
         "bytes_stored": sum(tensor.nbytes for tensor in checkpoint.tensors.values()),

@@ -51,6 +51,13 @@ def _ranges_closed(numbers: list[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def _numbers(said: object) -> str:
+    """Write a number, or each one of those of all layers once."""
+    if not isinstance(said, list):
+        return str(said)
+    return " or ".join(map(str, dict.fromkeys(said)))
+
+
 def _joined(lines: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{_NAME_WIDTH}} {text}" for name, text in lines)
 
@@ -59,7 +66,7 @@ def _model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     types = ", ".join(f"{count} {name}" for name, count in facts["tensor_types"].items())
     wide = f"width {facts['width']}"
     if facts["ffn_width"] is not None:
-        wide += f", ffn {facts['ffn_width']}"
+        wide += f", ffn {_numbers(facts['ffn_width'])}"
     lines = [
         ("model", f"{facts['path']} ({facts['kind']})"),
         ("architecture", facts["architecture"]),
@@ -70,7 +77,10 @@ def _model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         parts += [f"{facts['kv_heads']} key/value"] if facts["kv_heads"] is not None else []
         parts += [f"{facts['head_width']} wide"] if facts["head_width"] is not None else []
         lines.append(("heads", ", ".join(parts)))
-    tied = f"tied to {facts['tied_tensor']}, which rank 0 holds once"
+    holds = "every rank holds: layers read token ids"
+    if facts["tied_tensor"] not in facts["token_tensors"]:
+        holds = "rank 0 holds once"
+    tied = f"tied to {facts['tied_tensor']}, which {holds}"
     tokens = "no usable tokenizer" if facts["tokens"] is None else f"{facts['tokens']} tokens"
     lines += [
         ("head", tied if facts["tied"] else "own matrix"),

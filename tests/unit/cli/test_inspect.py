@@ -102,6 +102,32 @@ def test_a_cut_that_the_model_forbids_is_said_where_it_would_be(told):
     assert "and token ids" in text
 
 
+def test_what_every_rank_reads_of_token_tables_is_said(told):
+    change = {
+        "model_type": "gemma3n_text",
+        "architectures": ["Gemma3nForCausalLM"],
+        "num_kv_shared_layers": 0,
+        "intermediate_size": [64] * 4 + [96] * 4,
+        "tie_word_embeddings": True,
+    }
+
+    def tie(folder):
+        from safetensors.numpy import load_file, save_file
+
+        weights = load_file(folder / "model.safetensors")
+        del weights["lm_head.weight"]
+        save_file(weights, folder / "model.safetensors")
+
+    facts = json.loads(told(as_json=True, change=change, prepare=tie))
+    assert facts["token_tensors"] == ["model.embed_tokens.weight"]
+    sizes = [one["bytes_stored"] for one in facts["stages"]]
+    assert sum(sizes) > facts["bytes_stored"]
+    text = told(change=change, prepare=tie)
+    assert "ffn 64 or 96\n" in text
+    assert "which every rank holds: layers read token ids" in text
+    assert "(4 residual streams), and token ids" in text
+
+
 def test_a_model_that_nobody_can_run_says_so():
     assert engines_text({"one": "no", "two": "never"}).startswith("engines        none that is")
 

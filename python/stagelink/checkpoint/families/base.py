@@ -159,6 +159,10 @@ class Family:
         """
         return {}
 
+    def token_tensors(self) -> Shapes:
+        """Return what every stage reads beside its layers, to make their inputs of token ids."""
+        return {}
+
     def own_tensors(self, first: int, end: int, lead: bool) -> Shapes:
         """Return what a stage of layers ``first..end`` reads; a tied matrix stands once.
 
@@ -168,7 +172,9 @@ class Family:
         if not 0 <= first <= end <= self.layers:
             message = f"layers {first}..{end} are not inside 0..{self.layers}"
             raise ValueError(message)
-        own: Shapes = self.embed_tensors() | self.head_tensors() if lead else {}
+        own: Shapes = self.token_tensors()
+        if lead:
+            own = self.embed_tensors() | self.head_tensors()
         for n in range(first, end):
             own |= self.layer_tensors(n)
         return own

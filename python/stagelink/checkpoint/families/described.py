@@ -138,19 +138,11 @@ class DescribedFamily(TableFamily):
         return {name: one for name, one in shapes.items() if not name.startswith(_KEYS)}
 
     def token_tensors(self) -> Shapes:
-        """Return what every stage reads beside its layers, to turn token ids into their inputs."""
+        """Return the tables of tokens, of a family whose layers read them."""
         if not self.needs_token_ids:
             return {}
         tables = {self.prefix + name for name in DESCRIBED[self.model_type].token_tables}
         return {name: one for name, one in self.embed_tensors().items() if name in tables}
-
-    def own_tensors(self, first: int, end: int, lead: bool) -> Shapes:
-        """Return what a stage of layers ``first..end`` reads; see ``token_tensors``.
-
-        Raises:
-            ValueError: The range is not inside ``0..layers``.
-        """
-        return self.token_tensors() | TableFamily.own_tensors(self, first, end, lead)
 
     def cut_refused(self, at: int) -> str | None:
         """Return why there can be no cut: a layer after it reads keys of a layer before it."""
