@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.layers:
         ranges = check_ranges(parse_ranges(arguments.layers), family.layers)
     else:
-        ranges = even_ranges(family.layers, 1 if arguments.stages is None else arguments.stages)
+        stages = 1 if arguments.stages is None else arguments.stages
+        ranges = even_ranges(family.layers, stages, family.allowed_cuts())
     facts["stages"] = [_stage(checkpoint, family, rank, held) for rank, held in enumerate(ranges)]
     if not arguments.json:
         print(text_of(facts), flush=True)

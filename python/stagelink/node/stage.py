@@ -246,27 +246,27 @@ def _reads_floats(config: ModelConfig) -> bool:
 
 
 def ranges_of(config: ModelConfig, family: Family) -> Ranges:
-    """Return the layers of every rank: those asked for, or an even cut, where the family has one.
+    """Return the layers of every rank: those asked for, or as even a cut as the family has.
 
     Raises:
         ConfigError: ``world``.
         PlacementError: The layers are not covered exactly once, or a cut is forbidden.
     """
-    ranges = _covering(config, family.layers)
+    ranges = _covering(config, family)
     family.check_cuts(first for first, _ in ranges[1:])
     return ranges
 
 
-def _covering(config: ModelConfig, layers: int) -> Ranges:
+def _covering(config: ModelConfig, family: Family) -> Ranges:
     if config.ranges is None:
-        return even_ranges(layers, config.world)
+        return even_ranges(family.layers, config.world, family.allowed_cuts())
     if len(config.ranges) != config.world:
         raise ConfigError(
             f"--layers has {len(config.ranges)} ranges, but the ring has {config.world} stages: "
             "give one range a rank",
             reason="world",
         )
-    return check_ranges(config.ranges, layers)
+    return check_ranges(config.ranges, family.layers)
 
 
 def settings_of(config: ModelConfig, context_max: int) -> EngineSettings:

@@ -5,6 +5,7 @@ It counts layers only; what a layer weighs and how fast a machine is are not loo
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,11 +20,17 @@ WORLD_MAX = 64
 _RANGE = re.compile(r"([0-9]{1,6})(?:-|\.\.)([0-9]{1,6})")
 
 
-def even_ranges(layers: int, world: int) -> Ranges:
+def even_ranges(layers: int, world: int, allowed: Sequence[int] | None = None) -> Ranges:
     """Cut ``layers`` layers into ``world`` ranges whose sizes differ by at most one.
 
     What does not divide goes to the last ranks, because rank 0 also embeds and runs the head:
     30 layers on 3 ranks are 0-10, 10-20, 20-30; 32 are 0-10, 10-21, 21-32.
+
+    Args:
+        layers: Of the model.
+        world: Ranks.
+        allowed: The layers that the model can be cut before, ascending, where it is not all: each
+            cut is then the nearest of them, of two the earlier.
 
     Raises:
         PlacementError: ``too_many_stages`` where a rank would hold no layer; ``world`` outside
@@ -39,8 +46,29 @@ def even_ranges(layers: int, world: int) -> Ranges:
         )
     small, extra = divmod(layers, world)
     sizes = [small + (rank >= world - extra) for rank in range(world)]
-    ends = [sum(sizes[: rank + 1]) for rank in range(world)]
-    return tuple((end - size, end) for end, size in zip(ends, sizes, strict=True))
+    ends = list(itertools.accumulate(sizes))
+    if allowed is not None:
+        ends = [*_nearest(ends[:-1], allowed), layers]
+    return tuple(itertools.pairwise([0, *ends]))
+
+
+def _nearest(wanted: Sequence[int], allowed: Sequence[int]) -> list[int]:
+    """Return an allowed cut for each wanted one, ascending and as near as they go."""
+    if len(wanted) > len(allowed):
+        cuts = ", ".join(map(str, allowed)) or "none"
+        raise PlacementError(
+            f"{len(wanted) + 1} stages asked for, but the model can only be cut before layers "
+            f"{cuts}: use --stages {len(allowed) + 1} or less",
+            reason="too_many_stages",
+        )
+    found: list[int] = []
+    left = list(allowed)
+    for index, at in enumerate(wanted):
+        # One has to be left for each cut behind this.
+        choices = left[: len(left) - (len(wanted) - index - 1)]
+        found.append(min(choices, key=lambda one: abs(one - at)))
+        left = [one for one in left if one > found[-1]]
+    return found
 
 
 def parse_ranges(text: str) -> Ranges:

@@ -23,7 +23,7 @@ def told(tmp_path, monkeypatch, capsys):
     answers = Answers(ANSWERS, [])
     monkeypatch.setattr("stagelink.node.asked_engines.ask_engines", lambda *_, **__: answers)
 
-    def run(*, as_json=False, change=None, stages=2, prepare=None):
+    def run(*, as_json=False, change=None, stages=2, layers=None, prepare=None):
         folder = make_tiny(tmp_path / "tiny", "qwen3")
         if change is not None:
             config = json.loads((folder / "config.json").read_text())
@@ -33,7 +33,7 @@ def told(tmp_path, monkeypatch, capsys):
         arguments = argparse.Namespace(
             model=str(folder),
             stages=stages,
-            layers=None,
+            layers=layers,
             json=as_json,
             no_cache=False,
             ask_engines=False,
@@ -92,14 +92,16 @@ def test_a_cut_that_the_model_forbids_is_said_where_it_would_be(told):
         "num_kv_shared_layers": 4,
         "layer_types": kinds,
     }
-    facts = json.loads(told(as_json=True, change=change))
+    facts = json.loads(told(as_json=True, change=change, layers="0-4,4-8"))
     assert facts["allowed_cuts"] == [1, 2]
     assert facts["needs_token_ids"] is True
     assert "layer 4 reads the keys and values of layer 2" in facts["stages"][1]["cut_refused"]
-    text = told(change=change)
+    text = told(change=change, layers="0-4,4-8")
     assert "not allowed: layer 4 reads" in text
     assert "before layer 1, 2" in text
     assert "and token ids" in text
+    # Without a cut by hand it is the nearest that the model allows.
+    assert "layers 2-8" in told(change=change)
 
 
 def test_what_every_rank_reads_of_token_tables_is_said(told):

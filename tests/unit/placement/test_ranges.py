@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stagelink.errors import ConfigError, PlacementError
 from stagelink.placement.ranges import check_ranges, even_ranges, format_ranges, parse_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,36 @@ def test_an_even_cut_covers_every_layer_once(layers: int, world: int) -> None:
     assert check_ranges(ranges, layers) == ranges
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize(
+    ("world", "allowed", "expected"),
+    [
+        (2, range(1, 14), "0-13,13-35"),
+        (3, range(1, 19), "0-11,11-18,18-35"),
+        (4, range(1, 4), "0-1,1-2,2-3,3-35"),
+        (2, (10, 24), "0-10,10-35"),
+        (3, (20, 24), "0-20,20-24,24-35"),
+        (1, (), "0-35"),
+    ],
+)
+def test_a_model_that_cannot_be_cut_everywhere_is_cut_as_near_as_it_allows(
+    world: int, allowed: Sequence[int], expected: str
+) -> None:
+    assert format_ranges(even_ranges(35, world, allowed)) == expected
+
+
+def test_more_stages_than_allowed_cuts_names_them() -> None:
+    with pytest.raises(PlacementError, match=r"before layers 2, 4: use --stages 3") as caught:
+        even_ranges(30, 4, (2, 4))
+    assert caught.value.reason == "too_many_stages"
+
+
+@given(layers=st.integers(1, 100), world=st.integers(1, 64))
+def test_a_model_that_can_be_cut_everywhere_is_cut_evenly(layers: int, world: int) -> None:
+    if world <= layers:
+        every = range(1, layers)
+        assert even_ranges(layers, world, every) == even_ranges(layers, world)
 
 
 def test_more_stages_than_layers_names_both_numbers() -> None:
