@@ -5,7 +5,6 @@ It reads metadata only, and leaves the weight files to ``shards.py``.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint import limits, strict_json
@@ -13,8 +12,9 @@ from stagelink.checkpoint.affine import Affine
 from stagelink.checkpoint.forms import logical_forms
 from stagelink.checkpoint.opened import Contents
 from stagelink.checkpoint.refusal import refuse, shown
-from stagelink.checkpoint.safetensors_file import Placed, SafetensorsReader
+from stagelink.checkpoint.safetensors_file import SafetensorsReader
 from stagelink.checkpoint.shards import find_tensors
+from stagelink.checkpoint.tied_copy import drop_tied_copy
 from stagelink.checkpoint.tokenizer import SpecialTokens, Tokenizer, template_names
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stagelink.checkpoint.digest import Digests
-    from stagelink.checkpoint.safetensors_file import Form
     from stagelink.errors import CheckpointError
 
-_HEAD = "lm_head.weight"
-_EMBEDS = ("model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
 _AGAIN = "fetch the checkpoint again"
 
 
@@ -38,7 +35,7 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     """
     if not (folder / "config.json").exists():
         raise _no_config(folder)
-    config = strict_json.read_object(folder / "config.json", limits.CONFIG_BYTES_MAX)
+    config = strict_json.read_config(folder / "config.json", limits.CONFIG_BYTES_MAX)
     tokenizer_config = _optional(
         folder / "tokenizer_config.json", limits.TOKENIZER_CONFIG_BYTES_MAX
     )
@@ -48,7 +45,7 @@ def open_folder(folder: Path, digests: Digests) -> Contents:
     table = tuple((name, one.info.dtype, one.info.shape) for name, one in sorted(placed.items()))
     files = {one.file.path: one.file for one in placed.values()}
     settled, forms = logical_forms(config, placed, folder)
-    _drop_tied_copy(settled, forms, digests)
+    settled = drop_tied_copy(settled, forms, digests)
     reader = SafetensorsReader(forms)
     return Contents(
         kind="safetensors",
@@ -139,39 +136,6 @@ def read_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | No
     raise refuse(
         "template", where, expected="a chat template as text", got=shown(value), advice=_AGAIN
     )
-
-
-def _drop_tied_copy(config: Mapping[str, Any], forms: dict[str, Form], digests: Digests) -> None:
-    # Some exports store the tied matrix twice. The copy is left out when it is one, else refused:
-    # which of two different matrices is meant cannot be known.
-    head, embed = forms.get(_HEAD), next((forms[one] for one in _EMBEDS if one in forms), None)
-    text = config.get("text_config")
-    said = config.get("tie_word_embeddings")
-    if said is None and isinstance(text, dict):
-        said = text.get("tie_word_embeddings")
-    if said is not True or head is None or embed is None:
-        return
-    one, other = _stored_parts(head), _stored_parts(embed)
-    same = [(p.info.dtype, p.info.shape) for p in one] == [
-        (p.info.dtype, p.info.shape) for p in other
-    ]
-    if not same or [_digest(p, digests) for p in one] != [_digest(p, digests) for p in other]:
-        raise _bad(
-            one[0].file.path,
-            "tied_head",
-            f"{_HEAD} equal to {embed.info.name}, since tie_word_embeddings is true",
-            "another matrix",
-        )
-    del forms[_HEAD]
-
-
-def _stored_parts(one: Form) -> list[Placed]:
-    held = (getattr(one, field.name) for field in dataclasses.fields(one))  # type: ignore[arg-type]
-    return [one] if isinstance(one, Placed) else [part for part in held if isinstance(part, Placed)]
-
-
-def _digest(one: Placed, digests: Digests) -> bytes:
-    return digests.of_range(one.file, one.offset, one.offset + one.info.nbytes)
 
 
 def _optional(path: Path, bytes_max: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Reads bounded JSON objects from files, and writes the canonical form that digests are made of.
 
-It refuses what JSON readers disagree about: doubled keys, NaN and Infinity, and non-UTF-8.
+It refuses what JSON readers disagree about: doubled keys, NaN and Infinity (but for a config's),
+and non-UTF-8.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from stagelink.checkpoint.refusal import refuse, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _AGAIN = "fetch the file again"
@@ -49,15 +51,29 @@ def read_bounded(path: Path, bytes_max: int) -> bytes:
     return data
 
 
-def parse_object(data: bytes, where: str | Path, *, reason: str = "json") -> dict[str, Any]:
+def parse_object(
+    data: bytes,
+    where: str | Path,
+    *,
+    reason: str = "json",
+    constant: Callable[[str], object] | None = None,
+) -> dict[str, Any]:
     """Parse one JSON object.
+
+    Args:
+        data: The bytes.
+        where: What they are, for the error.
+        reason: The error's.
+        constant: Makes the value of NaN, Infinity or -Infinity, which are refused without it.
 
     Raises:
         CheckpointError: ``reason`` when it is not JSON, not an object, or says a key twice.
     """
     try:
         value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_no_doubles, parse_constant=_no_constant
+            data.decode("utf-8"),
+            object_pairs_hook=_no_doubles,
+            parse_constant=constant or _no_constant,
         )
     except (ValueError, RecursionError) as error:
         raise refuse(
@@ -73,6 +89,16 @@ def parse_object(data: bytes, where: str | Path, *, reason: str = "json") -> dic
 def read_object(path: Path, bytes_max: int) -> dict[str, Any]:
     """Read and parse a JSON object from a bounded file; errors as the two functions above."""
     return parse_object(read_bounded(path, bytes_max), path)
+
+
+def read_config(path: Path, bytes_max: int) -> dict[str, Any]:
+    """Read a config.json, where older files have infinity as a number of its own.
+
+    It becomes what transformers 5 writes in its place: ``{"__float__": "Infinity"}``.
+    """
+    return parse_object(
+        read_bounded(path, bytes_max), path, constant=lambda text: {"__float__": text}
+    )
 
 
 def canonical(value: object) -> bytes:

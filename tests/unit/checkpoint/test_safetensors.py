@@ -264,11 +264,26 @@ def test_weights_that_can_run_code_are_not_opened(folder):
     assert open_reason(path) == "weights_missing"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1, "a": 2}', '{"a": Infinity}', "{" * 9000])
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1, "a": 2}', '{"a": Inf}', "{" * 9000])
 def test_a_config_that_is_not_one_object_is_refused(folder, text):
     path = folder.write()
     (path / "config.json").write_text(text)
     assert open_reason(path) == "json"
+
+
+def test_infinity_of_an_older_config_is_what_newer_ones_say(folder):
+    folder.config["time_step_limit"] = [0.0, float("inf")]
+    path = folder.write()
+    assert "Infinity" in (path / "config.json").read_text()
+    said = open_checkpoint(path).config["time_step_limit"]
+    assert said == [0.0, {"__float__": "Infinity"}]
+
+
+def test_infinity_where_a_number_is_expected_is_refused(folder):
+    folder.config["rms_norm_eps"] = float("inf")
+    with pytest.raises(CheckpointError) as caught:
+        read_family(open_checkpoint(folder.write()).config)
+    assert caught.value.reason == "config_field"
 
 
 def test_a_config_that_never_ends_is_not_read_to_the_end(folder):
@@ -290,6 +305,27 @@ def test_a_tied_head_that_differs_is_refused(folder):
     other[3, 4] += 1
     folder.weights["lm_head.weight"] = ("F32", other)
     assert open_reason(folder.write()) == "tied_head"
+
+
+@pytest.mark.parametrize("embed", [EMBED, "transformer.wte.weight", "wte.weight"])
+def test_equal_matrices_are_tied_where_the_config_does_not_say(folder, embed):
+    folder.weights[embed] = folder.weights.pop(EMBED)
+    folder.weights["lm_head.weight"] = folder.weights[embed]
+    del folder.config["tie_word_embeddings"]
+    checkpoint = open_checkpoint(folder.write())
+    assert "lm_head.weight" not in checkpoint.tensors
+    assert checkpoint.config["tie_word_embeddings"] is True
+
+
+def test_matrices_that_differ_are_two_where_the_config_does_not_say(folder):
+    # The first values are alike, as those of a row for a token that nobody trained.
+    other = folder.weights[EMBED][1].copy()
+    other[-1, -1] += 1
+    folder.weights["lm_head.weight"] = ("F32", other)
+    del folder.config["tie_word_embeddings"]
+    checkpoint = open_checkpoint(folder.write())
+    assert "lm_head.weight" in checkpoint.tensors
+    assert not read_family(checkpoint.config).tied
 
 
 def test_nothing_at_the_path_is_a_wrong_use(tmp_path):

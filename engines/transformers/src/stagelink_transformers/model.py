@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Of a config: what would name code outside the library, and what says how weights are stored.
 _LEFT_OUT: Final = ("auto_map", "quantization_config", "transformers_version", "_name_or_path")
 _SPECIAL: Final = ("pad_token_id", "bos_token_id", "eos_token_id")
+_HEAD: Final = "lm_head.weight"
 _FLOATS: Final = ("Infinity", "-Infinity", "NaN")
 # Lists of the config that the library reads by a layer's number while it runs.
 _BY_LAYER: Final = ("layer_types", "mlp_layer_types", "layers_block_type", "kv_sharing_modes")
@@ -321,6 +322,9 @@ def _build(family: Family, dtype: torch.dtype) -> Any:
     model_type = fields.pop("model_type", family.model_type)
     for name in _LEFT_OUT:
         fields.pop(name, None)
+    if not family.tied and _HEAD in family.all_tensors():
+        # A head of its own: some classes of the library would put the embedding in its place.
+        fields["tie_word_embeddings"] = False
     from_config: Any = AutoModelForCausalLM.from_config
     try:
         # The library's defaults for these may lie outside a vocabulary that names none.
