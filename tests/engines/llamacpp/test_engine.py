@@ -222,6 +222,6 @@ def test_what_breaks_the_dropping_of_pages_off_is_raised_and_not_swallowed(
             find_device(native, "cpu"),
             Shape(64, 1, 8, "float16", 1),
             Nodes(None),
-            held_once=(0, path.stat().st_size),
+            held_once=(0, path.stat().st_size, 0),
         )
     assert broken == [at]

@@ -22,13 +22,15 @@ from tests.engines.llamacpp.tiny_shapes import layers_for
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import ConfigError, read_family
 from stagelink.node.asked_engines import engine_cuts
-from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp import LlamaCppEngine, calls
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # Prompts in chunks that are divided with and without a rest, also from a position inside a block.
 LONG_CHUNKS = ((200, 30), (29, 128, 70), (253,))
+# Those of which a wide model computes rows again: the last call would have more than 95.
+LEAN_CHUNKS = ((29, 97, 127), (253,))
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -50,9 +52,11 @@ def test_one_two_three_and_five_stages_equal_the_whole_file(
         assert_equal(path, spread(rule_for(read_source(path)), stages), streams)
 
 
-def _long_chunks_are_equal(name: str, kind: str, folder: Path) -> None:
+def _long_chunks_are_equal(
+    name: str, kind: str, folder: Path, lengths: tuple[tuple[int, ...], ...] = LONG_CHUNKS
+) -> None:
     path = make_gguf(folder, name, kind=kind, block_count=layers_for(name, 3))
-    for chunks in LONG_CHUNKS:
+    for chunks in lengths:
         assert_equal(path, spread(rule_for(read_source(path)), 3), 1, chunks=chunks)
 
 
@@ -70,6 +74,16 @@ def test_long_chunks_of_every_architecture_have_the_bits_of_one_call(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     _long_chunks_are_equal(name, kind, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("name", NAMES)
+def test_long_chunks_of_a_wide_model_have_the_bits_of_one_call(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_BYTES", 1)
+    _long_chunks_are_equal(name, kind, tmp_path, LEAN_CHUNKS)
 
 
 @pytest.mark.parametrize(

@@ -66,15 +66,15 @@ stage.load(lambda done, total: None, None, 300.0)
 engine, family = stage.engine, stage.family
 """
 # Fills every stream, asks for a row of logits of each, and prints the peak of the process's
-# resident bytes, and the stage's own tensors'. One row less than there may be: its calls are larger
-# than those of a whole number of blocks.
+# resident bytes, and the stage's own tensors'. So many rows less than there may be that the last
+# call is the largest: larger than those of a whole number of blocks.
 _FILLED = f"""
 import numpy as np
 from stagelink.engine import CONTINUE, OPEN
 from stagelink_conformance.pipeline import rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 
-chunk = ROWS - 1
+chunk = ROWS - int(sys.argv[5])
 rows = rows_buffer(chunk * family.width * 4)
 for row in rows.view(np.float32).reshape(chunk, -1):
     row[:] = np.sin(np.arange(family.width, dtype=np.float32))
@@ -97,7 +97,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def path_of(name: str) -> Path:
         if name not in made:
-            made[name] = make_wide(tmp_path_factory.mktemp("wide"), WIDE[name])
+            made[name] = make_wide(tmp_path_factory.mktemp(f"wide-{name}-"), WIDE[name])
         return made[name]
 
     return path_of
@@ -122,9 +122,7 @@ def test_a_stage_holds_its_tensors_as_stored_its_kv_and_a_fixed_allowance(
     ("name", "rows", "lead"),
     [
         *itertools.product(("2048",), (64, 128, 512), (True, False)),
-        # With calls of 127 rows rank 0 is over it, by what docs/llamacpp.md says.
-        ("4096", 64, True),
-        *itertools.product(("4096",), (128, 512), (False,)),
+        *itertools.product(("4096",), (64, 128, 512), (True, False)),
         # On rank 0 the words have more bytes than the layers.
         ("words", 256, True),
         ("words", 256, False),
@@ -171,10 +169,12 @@ def _measured(
     path: Path, layers: tuple[int, int], rows: int, kv_width: int, stage: str
 ) -> tuple[int, int, int]:
     """Return the bytes of a stage: at most, its own tensors', and its KV's."""
+    # A wide model's calls have 95 rows at most, any other's 127.
+    less = 33 if "wide-4096" in str(path) and rows > 64 else 1
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [sys.executable, "-c", stage + _FILLED, str(path), *map(str, layers), str(rows)],
+        [sys.executable, "-c", stage + _FILLED, str(path), *map(str, (*layers, rows, less))],
         capture_output=True,
         check=True,
         env=environment,

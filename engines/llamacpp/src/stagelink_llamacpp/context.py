@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import give_back
+from stagelink_llamacpp.calls import CALL_ROWS, spans_of
 from stagelink_llamacpp.native_batch import NativeBatch
 from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
 from stagelink_llamacpp.pulse import Pulse
@@ -37,10 +39,6 @@ _SPLIT_NONE = 0
 # Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
 # the same tensors would stay beside the copy.
 _READ_WHOLE, _MAPPED = 0, 1
-# Rows of one sequence that llama.cpp's attention on the CPU works on at once. Calls that meet at a
-# multiple of it, and have no fewer, give the bits of one call; what a call needs in between grows
-# with its rows.
-CALL_ROWS = 64
 _AGAIN = "see the debug log of this stage, and fetch the file again if it may be damaged"
 
 
@@ -54,6 +52,7 @@ class Shape:
         rows: Most rows of one call.
         kv: ``"float16"`` or ``"float32"``.
         threads: Compute threads.
+        lean_rows: Most rows of a call on the CPU where fewer give the same bits; 0: no limit.
     """
 
     positions: int
@@ -61,6 +60,7 @@ class Shape:
     rows: int
     kv: str
     threads: int
+    lean_rows: int = 0
 
     @property
     def flash(self) -> bool:
@@ -97,6 +97,7 @@ class Context:
         vocab: Columns of the logits.
         pulse: What hears of long calls.
         call_rows: Most rows of several sequences in a call.
+        lean_rows: Most rows of a call where fewer give the same bits.
     """
 
     def __init__(
@@ -108,13 +109,13 @@ class Context:
         nodes: Nodes,
         *,
         alive: Callable[[float], None] | None = None,
-        held_once: tuple[int, int] | None = None,
+        held_once: tuple[int, int, int] | None = None,
     ) -> None:
         """Load the file; ``alive`` is called with the part of it that is loaded.
 
         ``held_once`` are the first byte and the bytes of a tensor of which llama.cpp makes a copy
-        in another order, and keeps the original: the file is mapped, and the tensor's pages are
-        dropped as they are read, so that it is in memory once.
+        in another order, and keeps the original, and the bytes that it may have twice meanwhile:
+        the file is mapped, and the tensor's pages are dropped as they are copied.
 
         Raises:
             EngineError: ``load`` with what llama.cpp said.
@@ -132,6 +133,7 @@ class Context:
         # A GPU has other memory, and is faster with all rows at once.
         self._divides = device.handle is None
         self.call_rows = min(shape.rows, 2 * CALL_ROWS - 1) if self._divides else shape.rows
+        self.lean_rows = min(self.call_rows, shape.lean_rows or self.call_rows)
         self._source = self._target = self._got = self._given = self._wanted = 0
         reordered = library.reordered
         dropping = Dropping(path, *held_once) if held_once else None
@@ -168,9 +170,19 @@ class Context:
             self._run(rows, firsts, out)
             return
         ((sequence, first, _),) = firsts
-        for begin, end in parts_of(len(rows), CALL_ROWS):
+        # A recurrent state has no way back to the rows that would be computed again.
+        most = self.lean_rows if self._can_repeat else self.call_rows
+        spans = tuple(spans_of(len(rows), most))
+        in_place = rows.ctypes.data == out.ctypes.data
+        for (begin, end), (after, _) in itertools.pairwise((*spans, (len(rows), len(rows)))):
+            again = rows[after:end].copy() if in_place else rows[:0]
             at = [(sequence, first + begin, end - begin)]
             self._run(rows[begin:end], at, out[begin:end])
+            if after < end and not self.forget(sequence, first + after):
+                wanted = f"llama.cpp to forget {end - after} positions"
+                raise self._library.failure(wanted, _AGAIN, "native")
+            if len(again):
+                rows[after:end] = again
 
     def _run(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
         """Run rows in one call."""

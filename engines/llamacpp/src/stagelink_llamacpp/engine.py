@@ -230,6 +230,7 @@ class LlamaCppEngine:
             free,
             self._settings,
             call_rows=loaded.context.call_rows,
+            lean_rows=loaded.context.lean_rows,
             recurrent=recurrent,
         )
 

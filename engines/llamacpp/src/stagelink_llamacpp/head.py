@@ -84,10 +84,12 @@ class Table:
     Attributes:
         vocab: Its tokens.
         span: First byte and bytes of its data, where llama.cpp reorders it, or may do so.
+        spare: Bytes that loading it may take beside them: those of what is loaded later.
     """
 
     vocab: int
     span: tuple[int, int] | None
+    spare: int = 0
 
 
 class Head:
@@ -107,7 +109,8 @@ class Head:
         shape = Shape(most, 1, most, "float16", setup.threads)
         # The vocabulary stands in the file once, and where llama.cpp reorders its type it would be
         # held twice: as the table that nobody reads here, and as the copy that is multiplied.
-        self._context = Context(library, path, setup.device, shape, nodes, held_once=table.span)
+        once = None if table.span is None else (*table.span, table.spare)
+        self._context = Context(library, path, setup.device, shape, nodes, held_once=once)
 
     def logits(self, rows: Floats) -> Floats:
         """Return float32 logits ``[n, vocab]`` of rows ``[n, width]``."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagelink.engine import CheckpointError, EngineError, give_back
+from stagelink_llamacpp.calls import lean_rows
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
@@ -127,7 +128,9 @@ def _compared(
     """
     with contextlib.ExitStack() as made:
         try:
-            comparison = Comparison({path: own.files[key].spans for key, path in paths.items()})
+            # The layers come first there, and are loaded last: the head's pages leave memory.
+            keys = reversed(paths)
+            comparison = Comparison({paths[key]: own.files[key].spans for key in keys})
         except FileNotFoundError:
             return None, []
         made.callback(comparison.close)
@@ -171,7 +174,12 @@ def _loaded(
     """Load the files, each tried before."""
     setup, settings = asked
     shape = Shape(
-        settings.context, settings.streams_max, settings.rows_max, setup.kv, setup.threads
+        settings.context,
+        settings.streams_max,
+        settings.rows_max,
+        setup.kv,
+        setup.threads,
+        lean_rows(own.rule.values),
     )
     device = setup.device.kind if settings.device == "auto" else settings.device
     _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
@@ -217,7 +225,8 @@ def _ends(
     made.callback(embedding.close)
     nodes = Nodes(None, own.ends.rule.rows_node)
     reordered = tried(paths["head"], nodes, library.versions, alive, device=device)
-    table = Table(own.vocab, None if reordered is False else own.ends.head.span(EMBED))
+    span = None if reordered is False else own.ends.head.span(EMBED)
+    table = Table(own.vocab, span, own.layers.source_bytes)
     head = Head(library, paths["head"], setup, nodes, table)
     made.callback(head.close)
     return embedding, head

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_MAPS = "/proc/self/maps"
+_MAPS, _STATM = "/proc/self/maps", "/proc/self/statm"
 # Linux's advice: include/uapi/asm-generic/mman-common.h. `_PAGE_OUT` is of Linux 5.4, `_COLLAPSE`
 # of 6.1.
-_HUGE, _PAGE_OUT, _COLLAPSE = 14, 21, 25
+_DONT_NEED, _HUGE, _PAGE_OUT, _COLLAPSE = 4, 14, 21, 25
 _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
@@ -86,17 +86,18 @@ def collapse_new(before: Spans, tell: Callable[[], object]) -> int:
 
 
 class Dropping:
-    """Drops the resident pages of a part of a mapped file, again and again, until told to stop.
+    """Drops the resident pages of a part of a mapped file behind who copies it into new memory.
 
-    Who reads on has the pages back, as the file has them. llama.cpp unmaps parts of the file before
-    it says that it has loaded it, and all of it where it fails: what is mapped there by then is
-    advised too. So pages are written back or out, and none is thrown away: no byte is lost.
-    Nothing happens where the system refuses that, as Linux does for another user's file.
+    How far that one is shows in the memory that the process has written. Until the copy has
+    ``spare`` bytes nothing is dropped: what is loaded later needs that much. llama.cpp unmaps parts
+    of the file before it says that it has loaded it, and all of it where it fails, and what is
+    mapped there by then is advised too: so pages are written back or out meanwhile, and no byte is
+    lost. Nothing happens where the system refuses that, as Linux does for another user's file.
     """
 
-    def __init__(self, path: Path, begin: int, size: int) -> None:
+    def __init__(self, path: Path, begin: int, size: int, spare: int = 0) -> None:
         """Prepare for the bytes from ``begin`` on of the file at ``path``; nothing is dropped."""
-        self._path, self._begin, self._size = path, begin, size
+        self._path, self._begin, self._size, self._spare = path, begin, size, spare
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -105,37 +106,67 @@ class Dropping:
         if self._thread is not None or self._over.is_set():
             return
         with contextlib.suppress(AttributeError, OSError):
-            advise, spans = _advise(), self._spans()
-            for begin, end in spans:
-                advise(begin, end - begin, _PAGE_OUT)
-            self._thread = threading.Thread(target=self._drop, args=(advise, spans), daemon=True)
+            advise, spans = _advise(), self._spans(self._begin, self._size)
+            self._thread = threading.Thread(
+                target=self._drop, args=(advise, spans, _written_bytes()), daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
-        """Drop no more; calling it again does nothing."""
+        """Drop what is still mapped of the file, and then no more; a second call does nothing.
+
+        The caller is who would unmap it, and so what is mapped now is so while this runs: the
+        system may keep its pages for the next start.
+        """
+        if self._over.is_set():
+            return
         self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._thread is None:
+            return
+        self._thread.join()
+        self._thread = None
+        with contextlib.suppress(AttributeError, OSError):
+            advise = _advise()
+            for begin, end in self._spans(0, self._begin + self._size):
+                advise(begin, end - begin, _DONT_NEED)
 
-    def _drop(self, advise: Callable[[int, int, int], int], spans: Spans) -> None:
+    def _drop(self, advise: Callable[[int, int, int], int], spans: Spans, before: int) -> None:
+        done = 0
         while not self._over.wait(_DROP_SECONDS):
+            copied = _written_bytes() - before - self._spare
+            at = 0
             for begin, end in spans:
-                advise(begin, end - begin, _PAGE_OUT)
+                first, last = max(begin, begin + done - at), min(end, begin + copied - at)
+                last -= last % mmap.PAGESIZE
+                if first < last:
+                    advise(first, last - first, _PAGE_OUT)
+                at += end - begin
+            done = max(done, copied - copied % mmap.PAGESIZE)
 
-    def _spans(self) -> Spans:
-        """Return the addresses of the part's whole pages where it is mapped to be read."""
+    def _spans(self, begin: int, size: int) -> Spans:
+        """Return the addresses of a part's whole pages where it is mapped to be read."""
         wanted = str(self._path.resolve())
         page = mmap.PAGESIZE
         found: Spans = []
-        for begin, end, rights, offset, mapped in _mappings():
+        for start, end, rights, offset, mapped in _mappings():
             # A page that the process could have written to must not be lost.
             if rights.startswith("r--") and mapped == wanted:
-                first = begin + max(0, -(-(self._begin - offset) // page) * page)
-                last = min(end, begin + (self._begin + self._size - offset) // page * page)
+                first = start + max(0, -(-(begin - offset) // page) * page)
+                last = min(end, start + (begin + size - offset) // page * page)
                 if first < last:
                     found.append((first, last))
         return found
+
+
+def _written_bytes() -> int:
+    """Return the resident bytes of the process that no file has: proc_pid_statm(5).
+
+    Raises:
+        OSError: The system does not say.
+    """
+    with Path(_STATM).open(encoding="ascii") as file:
+        resident, shared = file.read().split()[1:3]
+    return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
 def _mappings() -> Iterator[tuple[int, int, str, int, str]]:

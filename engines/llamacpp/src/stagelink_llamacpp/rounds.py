@@ -83,6 +83,7 @@ def check_round(
     settings: EngineSettings,
     *,
     call_rows: int,
+    lean_rows: int | None = None,
     recurrent: bool = False,
 ) -> SlotRound:
     """Return the checked round.
@@ -93,6 +94,8 @@ def check_round(
         free: Slots that no stream holds; the lowest is given out first.
         settings: The limits.
         call_rows: Most rows of several streams in a call.
+        lean_rows: Most rows of a call where it can be divided further with the same bits; as
+            ``call_rows`` where not told.
         recurrent: Whether a stream has a state that only its last position has.
 
     Raises:
@@ -108,9 +111,8 @@ def check_round(
     slots = _slots(checked.entries, held, places)
     by_stream = {entry.stream: slot for entry, slot in slots}
     drafts = {one.stream for one in checked.entries if recurrent and one.rows > 1}
-    calls = [
-        call for batch in checked.batches for call in _calls(batch, by_stream, drafts, call_rows)
-    ]
+    most = call_rows, lean_rows or call_rows
+    calls = [call for batch in checked.batches for call in _calls(batch, by_stream, drafts, most)]
     return SlotRound(slots, tuple(calls), checked.rows)
 
 
@@ -145,10 +147,11 @@ def _slots(
 
 
 def _calls(
-    batch: Batch, slots: Mapping[int, int], drafts: AbstractSet[int], call_rows: int
+    batch: Batch, slots: Mapping[int, int], drafts: AbstractSet[int], most: tuple[int, int]
 ) -> Iterator[tuple[SlotPiece, ...]]:
     """Yield what is computed together of a batch.
 
+    ``most`` are the rows by which streams that are computed alone are told, and those of a call.
     Rows of the streams ``drafts`` are computed one by one, where they are few: also beside others,
     as a cut back runs them again without these.
     """
@@ -161,7 +164,8 @@ def _calls(
         for at in range(end - begin):
             yield (SlotPiece(slot, one.first + at, begin + at, begin + at + 1),)
     for call in _together(pieces):
-        yield from _divided(call, call_rows)
+        for part in _divided(call, most[0]):
+            yield from _lean(part, most[1])
 
 
 def _together(pieces: Sequence[SlotPiece]) -> Iterator[tuple[SlotPiece, ...]]:
@@ -192,7 +196,7 @@ def _divided(call: tuple[SlotPiece, ...], rows_max: int) -> Iterator[tuple[SlotP
     own.
     """
     each = call[0].end - call[0].begin
-    least = _ROWS_AT_ONCE // math.gcd(each, _ROWS_AT_ONCE)
+    least = _pieces_at_once(each)
     fit = rows_max // each // least * least
     if len(call) * each <= rows_max:
         fit = len(call)
@@ -201,3 +205,15 @@ def _divided(call: tuple[SlotPiece, ...], rows_max: int) -> Iterator[tuple[SlotP
     if ends and (len(call) - ends[-1]) * each < _ROWS_AT_ONCE and fit > least:
         ends[-1] -= least
     yield from (call[begin:end] for begin, end in itertools.pairwise((0, *ends, len(call))))
+
+
+def _lean(call: tuple[SlotPiece, ...], rows_max: int) -> Iterator[tuple[SlotPiece, ...]]:
+    """Yield the parts of a call that has more rows than it should, where they keep its bits."""
+    each = call[0].end - call[0].begin
+    fits = len(call) > 1 and _pieces_at_once(each) * each <= rows_max
+    yield from _divided(call, rows_max) if fits else (call,)
+
+
+def _pieces_at_once(each: int) -> int:
+    """Return the fewest pieces of so many rows that have a multiple of those multiplied at once."""
+    return _ROWS_AT_ONCE // math.gcd(each, _ROWS_AT_ONCE)

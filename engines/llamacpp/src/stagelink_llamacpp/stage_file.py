@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Goes up when a file of the same source and range would hold other bytes.
 VERSION = 1
 EMBED, HEAD, NORM = "token_embd.weight", "output.weight", "output_norm.weight"
-_F32, _F32_BYTES = 0, 4
+_F32, _F16 = (0, 4), (1, 2)
 _PIECE_BYTES = 1 << 20
 _LOCK_SECONDS, _WAIT_SECONDS = 3600.0, 1.0
 _LOCK_REASON = "lock_deadline"
@@ -91,9 +91,9 @@ def head_file(source: GgufSource, rule: HeadFile) -> StageFile:
     """Lay out the head's file: final norm, vocabulary, and one layer of zeros before them.
 
     A layer whose matrices are zero leaves the residual as it is, so the rows that it is handed are
-    normed and multiplied, and nothing else.
+    normed and multiplied, and nothing else. Its matrices are halves: they stay in memory.
     """
-    return _laid_out(source, rule.values, rule.zeros, rule.renamed)
+    return _laid_out(source, rule.values, rule.zeros, rule.renamed, _F16)
 
 
 def embed_file(source: GgufSource) -> StageFile:
@@ -106,14 +106,18 @@ def _laid_out(
     values: Mapping[str, Any],
     zeros: Mapping[str, tuple[int, ...]],
     renamed: Mapping[str, str],
+    zero_kind: tuple[int, int] = _F32,
 ) -> StageFile:
+    """Lay out a file; ``zero_kind`` is type and bytes of a value of a matrix of zeros."""
     own = [source.tensors[name] for name in renamed]
     copied = [
         Entry(new, one.kind, one.shape, one.nbytes)
         for new, one in zip(renamed.values(), own, strict=True)
     ]
+    kinds = {name: zero_kind if len(shape) > 1 else _F32 for name, shape in zeros.items()}
     blank = [
-        Entry(name, _F32, shape, math.prod(shape) * _F32_BYTES) for name, shape in zeros.items()
+        Entry(name, kind, zeros[name], math.prod(zeros[name]) * each)
+        for name, (kind, each) in kinds.items()
     ]
     zero_bytes = sum(one.nbytes for one in blank)
     if zero_bytes > _ZERO_BYTES_MAX:

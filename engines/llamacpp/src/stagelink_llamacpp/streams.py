@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stagelink.engine import EngineError
-from stagelink_llamacpp.context import CALL_ROWS
+from stagelink_llamacpp.calls import CALL_ROWS
 from stagelink_llamacpp.rounds import Held
 
 if TYPE_CHECKING:
