@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
-from tests.engines.mlx.handed_variants import VARIANTS
+from tests.engines.mlx import handed_variants, lightning_variants
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import in_chunks, make_engine, make_pipeline, token_ids
 
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
     from stagelink_conformance.pipeline import Pipeline
 
+_VARIANTS = {
+    **handed_variants.VARIANTS,
+    "bailing_hybrid-as_it_is": lightning_variants.VARIANTS["hybrid"],
+}
 _LAYERS = 6
 _CUTS = {
     "afm7": [1, 3],
+    "bailing_hybrid": [1, 2, 5],
     "hunyuan": [2, 4],
     # Its embedding keeps the last tokens.
     "longcat_flash_ngram": [2, 4],
@@ -40,7 +45,7 @@ _CUTS = {
 @pytest.fixture(params=_CUTS)
 def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Make a tiny checkpoint of each family in turn; return its name."""
-    write_whole(tmp_path, VARIANTS[f"{request.param}-as_it_is"])
+    write_whole(tmp_path, _VARIANTS[f"{request.param}-as_it_is"])
     return str(request.param)
 
 
@@ -91,7 +96,7 @@ def test_a_restored_stream_goes_back_to_where_it_was_saved(tmp_path: Path, name:
 def test_a_split_has_the_bits_of_the_whole_in_bfloat16(
     tmp_path: Path, name: str, case: str
 ) -> None:
-    write_whole(tmp_path, VARIANTS[f"{name}-{case}"])
+    write_whole(tmp_path, _VARIANTS[f"{name}-{case}"])
     script = in_chunks(token_ids(count=40), [33, 1, 6])
     whole = _pipeline(tmp_path, (), dtype="bfloat16")
     split = _pipeline(tmp_path, _CUTS[name], dtype="bfloat16")
@@ -115,7 +120,7 @@ def test_every_allowed_cut_has_the_bits_of_the_whole(tmp_path: Path, chunks: lis
 def test_a_range_that_parts_layers_from_their_keys_is_refused(
     tmp_path: Path, kind: str, first: int, end: int, nearest: str
 ) -> None:
-    write_whole(tmp_path, VARIANTS[f"{kind}-as_it_is"])
+    write_whole(tmp_path, _VARIANTS[f"{kind}-as_it_is"])
     checkpoint = open_checkpoint(tmp_path)
     with pytest.raises(ConfigError, match=f"nearest allowed: {nearest}") as caught:
         make_engine(checkpoint, first, end)
@@ -123,7 +128,7 @@ def test_a_range_that_parts_layers_from_their_keys_is_refused(
 
 
 def test_a_phixtral_is_read_by_the_words_of_its_files_alone(tmp_path: Path) -> None:
-    write_whole(tmp_path, VARIANTS["phixtral-as_it_is"])
+    write_whole(tmp_path, _VARIANTS["phixtral-as_it_is"])
     script = in_chunks(token_ids(count=40), [33, 7])
     expected = _pipeline(tmp_path).play(script)
     path = tmp_path / "config.json"

@@ -127,9 +127,10 @@ def test_another_expand_beside_the_width_of_a_falcon_mamba_changes_no_bit(
     assert_same_bits(make_pipeline(folder, [3]).play(rows), expected)
 
 
-def test_rows_that_run_again_turn_by_their_own_positions(tmp_path: Path) -> None:
-    # Linear layers of this family have RoPE.
-    write_whole(tmp_path, LIGHTNING["as_it_is"])
+@pytest.mark.parametrize("name", ["as_it_is", "hybrid"])
+def test_rows_that_run_again_turn_by_their_own_positions(tmp_path: Path, name: str) -> None:
+    # Linear layers of these families have RoPE.
+    write_whole(tmp_path, LIGHTNING[name])
     ids, tail = token_ids(1, 60), in_chunks(token_ids(3, 4), [1, 3], at=30)
     stages, plain = (make_pipeline(tmp_path, [3], layers=6) for _ in range(2))
     stages.play(in_chunks(ids, [20, *[1] * 40]))

@@ -32,7 +32,8 @@ _REFUSED = {name: one for table in _TABLES for name, one in table.REFUSED.items(
 _FAST = [
     name
     for name in _VARIANTS
-    if name.endswith("-two_layers") or name in lightning_variants.VARIANTS
+    if name.endswith("-two_layers")
+    or (name in lightning_variants.VARIANTS and not name.startswith("hybrid-"))
 ]
 _SLOW = [name for name in _VARIANTS if name not in _FAST]
 _FEW = [*lightning_variants.REFUSED]

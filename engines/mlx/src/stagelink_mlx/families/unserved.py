@@ -15,7 +15,6 @@ __all__ = ["UNSERVED"]
 
 UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "bailing_hybrid": "mlx_lm and transformers mean two different models by this name",
         "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
         "muse_spark_text": "mlx_lm computes its layers in bfloat16 alone, whatever the rows are",
     }

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.configs.experts import settle_hunyuan
+from stagelink_mlx.families.bailing_hybrid import BAILING_HYBRID_RECIPES
 from stagelink_mlx.families.bailing_v3 import BAILING_V3_RECIPES
 from stagelink_mlx.families.dbrx import DBRX_RECIPES
 from stagelink_mlx.families.dense import DENSE_RECIPES
@@ -19,8 +20,8 @@ from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
-from stagelink_mlx.families.recipes import Recipe, fixed_fields
 from stagelink_mlx.families.plamo2 import PLAMO2_RECIPES
+from stagelink_mlx.families.recipes import Recipe, fixed_fields
 from stagelink_mlx.families.texts import TEXT_RECIPES
 from stagelink_mlx.families.token_readers import TOKEN_RECIPES
 
@@ -35,6 +36,7 @@ _TIED: Final = {"tie_word_embeddings": True}
 
 WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
     {
+        **BAILING_HYBRID_RECIPES,
         **BAILING_V3_RECIPES,
         **DBRX_RECIPES,
         **DENSE_RECIPES,
@@ -43,9 +45,9 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **GEAR_RECIPES,
         **HYBRID_RECIPES,
         **LONGCAT_RECIPES,
+        **PLAMO2_RECIPES,
         **MINIMAX_M3_RECIPES,
         **TEXT_RECIPES,
-        **PLAMO2_RECIPES,
         **TOKEN_RECIPES,
         "mistral": Recipe(
             "llama",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink_mlx.configs.experts import dense_before_sparse
 from stagelink_mlx.library import models_module
+from stagelink_mlx.parts.bailing_hybrid import correct_bailing_hybrid
 from stagelink_mlx.parts.bailing_v3 import bailing_v3_arguments, correct_bailing_v3
 from stagelink_mlx.parts.dbrx import correct_dbrx
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
@@ -368,6 +369,7 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Family], dict[str, Any]]]] = MappingPro
 _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingProxyType(
     {
         "afmoe": _correct_afmoe,
+        "bailing_hybrid": correct_bailing_hybrid,
         "bailing_moe_v3": correct_bailing_v3,
         "dbrx": correct_dbrx,
         "deepseek_v2": _correct_deepseek_v2,
