@@ -14,6 +14,7 @@ from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.forms import senses_left_out
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.cli.inspect_text import engines_text, text_of
+from stagelink.engine import EngineSettings
 from stagelink.errors import CheckpointError
 from stagelink.placement.ranges import check_ranges, even_ranges, parse_ranges
 
@@ -121,7 +122,10 @@ def _layer(checkpoint: Checkpoint, family: Family, n: int) -> dict[str, Any]:
 def _stage(
     checkpoint: Checkpoint, family: Family, rank: int, held: tuple[int, int]
 ) -> dict[str, Any]:
-    """Bytes of one stage: as stored, and as float32 values in memory."""
+    """Bytes of one stage: as stored, and as float32 values in memory, with those of a stream."""
+    limits = EngineSettings()
+    context = min(family.context, limits.context)
+    states = [family.layer_state(n, 4) for n in range(*held)]
     own = family.own_tensors(*held, rank == 0)
     return {
         "rank": rank,
@@ -129,5 +133,7 @@ def _stage(
         "end": held[1],
         "bytes_stored": sum(checkpoint.tensors[name].nbytes for name in own),
         "bytes_float32": 4 * sum(math.prod(shape) for shape in own.values()),
+        "stream_positions": context,
+        "stream_bytes_float32": sum(one.bytes_held(context, limits.rows_max) for one in states),
         "cut_refused": family.cut_refused(held[0]) if rank else None,
     }

@@ -167,7 +167,16 @@ def _stages(facts: dict[str, Any]) -> list[tuple[str, str]]:
             f"rank {one['rank']}",
             f"layers {one['first']}-{one['end']}, {one['bytes_stored'] / _MIB:.1f} MiB stored, "
             f"{one['bytes_float32'] / _MIB:.1f} MiB as float32"
+            + _stream(one)
             + (f"; not allowed: {one['cut_refused']}" if one["cut_refused"] else ""),
         )
         for one in facts["stages"]
     ]
+
+
+def _stream(one: dict[str, Any]) -> str:
+    """Return what a stream takes on one stage at the most; nothing where that is unknown."""
+    if not one["stream_bytes_float32"]:
+        return ""
+    held = one["stream_bytes_float32"] / _MIB
+    return f", up to {held:.1f} MiB a stream of {one['stream_positions']} positions"

@@ -65,7 +65,7 @@ def test_state_is_what_each_kind_of_layer_keeps():
 def test_what_engines_hold_of_a_stream_counts_earlier_states_and_the_rows_behind_a_window():
     state = read_family(QWEN3_5).layer_state(0)
     row = 128 * 2 + 2 * 4 * 4
-    assert state.bytes_held(context=4096, piece_rows=100) == 4 * state.bytes_fixed + 200 * row
+    assert state.bytes_held(context=4096, piece_rows=100) == 4 * state.bytes_fixed + 232 * row
     sliding = read_family(GEMMA3).layer_state(0)
     assert sliding.bytes_held(context=1000, piece_rows=100) == sliding.bytes_per_position * 1024
 

@@ -74,6 +74,18 @@ def test_a_model_that_reads_pictures_is_said_to_be_served_as_text(told):
     assert "served as text; 1 tensors that read them are left out" in text
 
 
+def test_a_stage_says_what_a_stream_takes_of_it_at_the_most(told):
+    facts = json.loads(told(as_json=True, layers="0-3,3-8"))
+    one, other = facts["stages"]
+    per_position = 2 * facts["kv_heads"] * facts["head_width"] * 4
+    positions = min(facts["context"], 2048)
+    # Positions are held in steps of 512, and there is room for one of sinks.
+    held = (positions // 512 + 1) * 512 * per_position
+    assert [one["stream_bytes_float32"], other["stream_bytes_float32"]] == [3 * held, 5 * held]
+    assert one["stream_positions"] == positions
+    assert f"MiB a stream of {positions} positions" in told()
+
+
 def test_text_says_layers_cuts_stages_and_who_says_no(told):
     text = told()
     lines = dict(line.split(maxsplit=1) for line in text.splitlines() if line[0] != " ")

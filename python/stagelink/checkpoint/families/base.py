@@ -21,7 +21,8 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FULL, SLIDING, LINEAR, MLA = "full", "sliding", "linear", "mla"
 
 # What the engines allocate beyond the state itself: positions in such steps and a row of sinks;
-# a recurrent state now and at up to three earlier points; the rows of the last pieces and spans.
+# a recurrent state now and at up to three earlier points; the rows of the last pieces and spans,
+# and a ring of such rows where decode rounds are replayed, as on CUDA.
 _POSITIONS_STEP = 512
 _SINKS = 1
 _STATES_HELD = 4
@@ -56,8 +57,8 @@ class LayerState:
         kept = positions if self.window is None else min(positions, self.window)
         return self.bytes_fixed + kept * self.bytes_per_position
 
-    def bytes_held(self, context: int, piece_rows: int, *, replayed: bool = False) -> int:
-        """Return the most that the torch and numpy engines hold for one stream.
+    def bytes_held(self, context: int, piece_rows: int) -> int:
+        """Return the most that the torch and numpy engines hold for one stream, on any device.
 
         It is more than the state itself: sliding layers keep every position, and a recurrent layer
         keeps earlier states and the rows since, so that a stream can be cut back.
@@ -65,13 +66,9 @@ class LayerState:
         Args:
             context: Positions that a stream may have.
             piece_rows: Most rows of one piece.
-            replayed: Whether decode rounds are replayed, as torch does on CUDA: what their rows put
-                into a recurrent layer lies in a ring of its own, made with the first such round.
         """
         positions = -(-(context + _SINKS) // _POSITIONS_STEP) * _POSITIONS_STEP
-        rows = _SPANS * max(piece_rows, _SPAN_ROWS)
-        if replayed:
-            rows += _SPANS * _SPAN_ROWS
+        rows = _SPANS * (max(piece_rows, _SPAN_ROWS) + _SPAN_ROWS)
         fixed = self.bytes_fixed * _STATES_HELD + self.bytes_per_row * rows
         return fixed + positions * self.bytes_per_position
 
