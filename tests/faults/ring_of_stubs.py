@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("stub_rank.py")
 SETTINGS: dict[str, Any] = {
     "phase": "decode",
+    "suite": "psk",
     "listen": "127.0.0.1:0",
     "interval": 0.2,
     "compute": 0.005,

@@ -59,11 +59,16 @@ class Soaked:
         return len({look.open for look in self.looks}) == 1
 
 
-def soak(rounds: int, key_file: Path, note: Callable[[Look], None] | None = None) -> Soaked:
+def soak(
+    rounds: int,
+    key_file: Path,
+    note: Callable[[Look], None] | None = None,
+    suite: str = "psk",
+) -> Soaked:
     """Run so many decode rounds of one row of 20 KiB; rank 0 is this process."""
     listener = _native.Listener("127.0.0.1:0")
     told = {**SETTINGS, "rank": 1, "world": 2, "key_file": str(key_file), "compute": 0.0}
-    told |= {"interval": 2.0}
+    told |= {"interval": 2.0, "suite": suite}
     follower = subprocess.Popen(
         [sys.executable, str(SCRIPT), json.dumps(told)],
         stdin=subprocess.PIPE,
@@ -73,7 +78,7 @@ def soak(rounds: int, key_file: Path, note: Callable[[Look], None] | None = None
         assert follower.stdin is not None
         follower.stdin.write(f"{listener.address}\n".encode())
         follower.stdin.flush()
-        ring = _join(listener, key_file)
+        ring = _join(listener, key_file, suite)
         done = _rounds(ring, rounds, follower.pid, note)
         ring.close()
         assert follower.wait(10) == 0
@@ -85,7 +90,7 @@ def soak(rounds: int, key_file: Path, note: Callable[[Look], None] | None = None
         follower.stdin.close()
 
 
-def _join(listener: _native.Listener, key_file: Path) -> _native.Ring:
+def _join(listener: _native.Listener, key_file: Path, suite: str) -> _native.Ring:
     ring = _native.Ring.join(
         listener=listener,
         lead=None,
@@ -93,6 +98,7 @@ def _join(listener: _native.Listener, key_file: Path) -> _native.Ring:
         launch_id=None,
         fields=FIELDS,
         description=description(0, 2),
+        suite=suite,
     )
     ring.ready(load_ms=0, bytes_held=0, bytes_read=0, seconds=30)
     return ring

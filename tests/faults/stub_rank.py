@@ -83,6 +83,7 @@ class Stub:
             join_seconds=told["join_seconds"],
             keepalive_seconds=told["interval"],
             silent_intervals=3,
+            suite=told["suite"],
         )
         say("joined", strangers=self.ring.strangers)
         if self.phase == "load":
