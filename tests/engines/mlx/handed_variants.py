@@ -125,7 +125,12 @@ _PLAMO2: Final = WholeVariant(
     tolerance=5e-5,
     is_stacked=True,
 )
-_BASES: Final = {one.module: one for one in (_HUNYUAN, _AFM, _RWKV, _NGRAMS, _PHIXTRAL, _PLAMO2)}
+_LOOPS: Final = WholeVariant(
+    "iquestloopcoder",
+    {"head_dim": 16, "loop_num": 2, "loop_window_size": 24, "rope_theta": 20000.0},
+)
+_FAMILIES: Final = (_HUNYUAN, _AFM, _RWKV, _NGRAMS, _PHIXTRAL, _PLAMO2, _LOOPS)
+_BASES: Final = {one.module: one for one in _FAMILIES}
 
 
 def _with(name: str, fields: dict[str, Any], **other: Any) -> WholeVariant:
@@ -343,8 +348,29 @@ def _plamo2() -> dict[str, WholeVariant]:
     return {f"plamo2-{case}": one for case, one in found.items()}
 
 
+def _loops() -> dict[str, WholeVariant]:
+    name = "iquestloopcoder"
+    found = {"as_it_is": _LOOPS, "quantized": _with(name, {}, bits=4)}
+    for case, fields in {
+        "two_layers": {"num_hidden_layers": 2},
+        "wide_window": {"loop_window_size": 300},
+        "row_alone": {"loop_window_size": 1},
+        "biases": {"attention_bias": True, "mlp_bias": True},
+        "tied": {"tie_word_embeddings": True},
+        "linear": {"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 2.0}},
+    }.items():
+        found[case] = _with(name, fields)
+    for case, fields in {
+        "once": {"loop_num": 1},
+        "window": {"loop_window_size": 0},
+        "unknown": {"rows_twisted": 3},
+    }.items():
+        found[case] = _refused(name, fields)
+    return {f"{name}-{case}": one for case, one in found.items()}
+
+
 # mlx_lm packs the second matrices by groups of 64 values.
 _RWKV_QUANTIZED: Final = {f"{one}_low_rank_dim": 64 for one in ("a", "decay", "gate", "v")}
-_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams() | _phixtral() | _plamo2()
+_ALL: Final = _hunyuan() | _afm() | _rwkv() | _ngrams() | _phixtral() | _plamo2() | _loops()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

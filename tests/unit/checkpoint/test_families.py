@@ -228,6 +228,14 @@ def test_no_cut_separates_layers_that_share_keys_in_groups():
     assert apart.allowed_cuts() == (1, 2, 3, 4, 5, 6, 7)
 
 
+def test_a_model_whose_rows_run_through_all_layers_twice_has_no_cut():
+    family = read_family(SIZES | {"model_type": "iquestloopcoder", "num_hidden_layers": 4})
+    assert family.allowed_cuts() == ()
+    with pytest.raises(PlacementError, match="run it on one stage") as caught:
+        family.check_cuts([2])
+    assert caught.value.reason == "cut_forbidden"
+
+
 def test_the_last_layers_may_be_counted_anew_under_a_name_of_their_own():
     sizes = {"hidden_dim": 64, "num_heads": 4, "num_layers": 5, "vocab_size": 256}
     config = sizes | {"model_type": "afm7", "num_kv_heads": 2, "num_kv_reuse_layers": 2}

@@ -279,15 +279,15 @@ class Indexed(_Pair):
     def index(self, keys: mx.array) -> mx.array:
         """Append the indexer's keys ``[1, heads, rows, even width]``; return all of them."""
         halves = self._index.update_and_fetch(*mx.split(keys, 2, axis=-1))
-        return mx.concatenate(halves, axis=-1)
+        return mx.concatenate(list(halves), axis=-1)
 
 
 class Twice(_Pair):
-    """What a layer keeps that attends twice: keys and values of each."""
+    """What a layer keeps that attends twice: keys and values of each, the second in a window."""
 
-    def __init__(self, context: int) -> None:
+    def __init__(self, context: int, window: int | None = None) -> None:
         """Begin empty; at most ``context`` positions come."""
-        super().__init__(KeysValues(context), KeysValues(context))
+        super().__init__(KeysValues(context), KeysValues(context, window))
 
     def __getitem__(self, at: int) -> Recurrent | KeysValues:
         return (self._first, self._second)[at]
@@ -354,7 +354,7 @@ LayerCache: TypeAlias = KeysValues | Recurrent | Both | Beside | Indexed | State
 def new_cache(kind: str, context: int, window: int | None) -> LayerCache:
     """Return the empty state of a layer of a kind."""
     if kind == "twice":
-        return Twice(context)
+        return Twice(context, window)
     if kind == "none":
         return Stateless()
     if kind == "linear":

@@ -52,7 +52,8 @@ class Ends(nn.Module):
         """
         super().__init__()
         body, self._at = body_of(model, recipe), (recipe.body, recipe.embedding, recipe.norm)
-        held = [name for name in (recipe.embedding, recipe.norm, recipe.positions) if name]
+        names = (recipe.embedding, recipe.norm, recipe.positions, recipe.loops)
+        held = [name for name in names if name]
         final = None if recipe.final is None else {recipe.norm: recipe.final(family.config)}
         self[recipe.body] = {name: body[name] for name in held if name in body} | (final or {})
         self.neighbours = 0

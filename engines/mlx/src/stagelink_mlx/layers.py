@@ -120,7 +120,7 @@ class LayerRange:
             self._ends = self._token_inputs.beside(self._ends, self._recipe.body)
             self._weights.split = self._token_inputs.split
             self._weights.columns = self._token_inputs.columns
-        self._layers = [corrected(layer, family) for layer in self._layers]
+        self._layers = [corrected(one, family, n) for n, one in enumerate(self._layers, first)]
         correct_layers(self._layers, family, first)
         self._turn_heads()
         self._weights.routers = frozenset(self._routers())
@@ -191,6 +191,9 @@ class LayerRange:
             recurrent = recurrence_of(cache)
             if recurrent is not None:
                 recurrent.begin(mx.concatenate([rows, handed], axis=-1) if beside else rows)
+        if self._recipe.loops:
+            gates = self._ends[self._recipe.body][self._recipe.loops]
+            return run_twice(self._layers, gates, rows, masks, caches).astype(self._dtype)
             if hand is not None:
                 rows, handed = hand(layer, rows, masks[kind], cache, handed)
             elif self._recipe.by_name:
@@ -227,7 +230,7 @@ class LayerRange:
             cache.cut(position, _replay(layer, self._recipe, cache))
 
     def _new_cache(self, kind: str, context: int) -> LayerCache:
-        window = self._window if kind == "sliding" else None
+        window = self._window if kind in ("sliding", "twice") else None
         return (
             Beside(context, window) if self._recipe.mixes_keys else new_cache(kind, context, window)
         )

@@ -45,6 +45,7 @@ class Facts:
         period_field: Field that says of how many layers each first one has keys and values that
             the others read, where a field beside it says that they do.
         period_switch: That field.
+        uncut: Why such a model has no cut at all, if so.
         tail_at: Where the tensors of the layers that reuse keys are, if not with the others.
         token_tables: The tensors outside the layers that turn token ids into what layers read.
     """
@@ -56,6 +57,7 @@ class Facts:
     shared: int = 0
     period_field: str = ""
     period_switch: str = ""
+    uncut: str = ""
     tail_at: str = ""
     token_tables: tuple[str, ...] = ()
 
@@ -96,6 +98,10 @@ DESCRIBED: Final[dict[str, Facts]] = {
     # Each layer norms the keys that it is handed by itself, and so holds them again.
     "hunyuan": Facts(
         reads_tokens=_no_tokens, period_field="cla_share_factor", period_switch="use_cla"
+    ),
+    # Rows that went through the last layer go into the first one again.
+    "iquestloopcoder": Facts(
+        reads_tokens=_no_tokens, uncut="every row runs through all layers twice"
     ),
     # Some layers embed the last tokens' n-grams; hyper-connections keep four streams.
     "qwen4_exp_text": Facts("hc_count", 4, lambda config: bool(config.get("ple_layer_ids"))),
@@ -149,6 +155,8 @@ class DescribedFamily(TableFamily):
         outside = Family.cut_refused(self, at)
         if outside is not None:
             return outside
+        if DESCRIBED[self.model_type].uncut:
+            return DESCRIBED[self.model_type].uncut
         for n in range(at, self.layers):
             if self.kv_owner[n] < at:
                 return f"layer {n} reads the keys and values of layer {self.kv_owner[n]}"

@@ -19,10 +19,10 @@ def settle_bailing_hybrid(config: dict[str, Any], layers: int) -> None:
     width, share = config.get("head_dim"), config.get("partial_rotary_factor", 0.5)
     if type(width) is not int or type(share) not in (int, float):
         raise refuse_field("head_dim", "a whole number", width)
-    latent = (config.get("qk_nope_head_dim"), config.get("qk_rope_head_dim"))
-    if any(type(one) is not int for one in latent):
-        raise refuse_field("qk_rope_head_dim", "a whole number", latent[1])
-    plain, turned = latent
+    plain: Any = config.get("qk_nope_head_dim")
+    turned: Any = config.get("qk_rope_head_dim")
+    if type(plain) is not int or type(turned) is not int:
+        raise refuse_field("qk_rope_head_dim", "a whole number", turned)
     for key, wanted in (("rotary_dim", int(width * share)), ("qk_head_dim", plain + turned)):
         said = config.pop(key, None)
         if said not in (None, wanted):

@@ -71,7 +71,9 @@ class Recipe:
         carries_embedded: Whether every layer reads the embedded rows, which travel behind the rows.
         reads_tokens: Whether layers may read token ids, or the keys of layers before them.
         has_streams: Whether a row is several residual streams.
+        has_blocks: Whether a row is a residual stream in blocks, which layers take as one.
         carries_values: Whether every layer reads the first one's values, which travel so.
+        loops: Where in the body the gates of a second run through all layers are, if there is one.
         ngrams: Whether a token's row is made of the tokens before it, too.
         embedding_epsilon: The field with the epsilon of a norm of embedded rows without weights.
         is_turned_back: Whether RoPE turns against the usual direction.
@@ -121,6 +123,7 @@ class Recipe:
     final: Callable[[Mapping[str, Any]], Any] | None = None
     is_embedding_normed: bool = False
     embedding_epsilon: str = ""
+    loops: str = ""
     ngrams: bool = False
     is_turned_back: bool = False
     mixes_keys: bool = False
@@ -128,6 +131,7 @@ class Recipe:
     carries_values: bool = False
     reads_tokens: bool = False
     has_streams: bool = False
+    has_blocks: bool = False
     silent: tuple[int, ...] = ()
     drafter: tuple[str, ...] = ()
     floats: tuple[str, ...] = ()

@@ -13,9 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSERVED"]
 
+_COMPRESSED: Final = (
+    "its layers read what earlier ones compressed and chose, and mix four streams by float32 "
+    "shares that travel beside them"
+)
+
 UNSERVED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "iquestloopcoder": "every row runs through all layers twice, and a ring runs it once",
+        **dict.fromkeys(("deepseek_v41", "deepseek_v41_text"), _COMPRESSED),
         "muse_spark_text": "mlx_lm computes its layers in bfloat16 alone, whatever the rows are",
+        "prism_hadamard_qwen35": "its matrices are rotated as a list of modules in its file says",
     }
 )

@@ -20,6 +20,7 @@ from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
 from stagelink_mlx.families.longcat import LONGCAT_RECIPES
 from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
+from stagelink_mlx.families.loops import LOOP_RECIPES
 from stagelink_mlx.families.plamo2 import PLAMO2_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
 from stagelink_mlx.families.texts import TEXT_RECIPES
@@ -45,6 +46,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **GEAR_RECIPES,
         **HYBRID_RECIPES,
         **LONGCAT_RECIPES,
+        **LOOP_RECIPES,
         **PLAMO2_RECIPES,
         **MINIMAX_M3_RECIPES,
         **TEXT_RECIPES,
