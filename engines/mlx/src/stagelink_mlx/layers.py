@@ -22,6 +22,7 @@ from stagelink_mlx.ends import Ends, at_path, body_of
 from stagelink_mlx.parts.corrections import correct_layers
 from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.handed import HANDING
+from stagelink_mlx.parts.loops import run_twice
 from stagelink_mlx.parts.masks import Masks
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
