@@ -94,6 +94,7 @@ def _window(layers: Any) -> None:
     """A sliding window reaches one position too far, in all own layers that have one."""
     _there("sliding" in layers._kinds)
     layers._window += 1
+    layers._masks._window += 1
 
 
 def _wrong_expert(layers: Any) -> None:
