@@ -15,10 +15,13 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
+from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.late_families import LATE
+from tests.engines.mlx.late_whole_variants import VARIANTS as WHOLE
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
 
-from stagelink.engine import EngineError
+from stagelink.checkpoint.open import open_checkpoint
+from stagelink.engine import EngineError, read_family
 from stagelink_conformance.families import FAMILIES, make_family
 from stagelink_conformance.stages import assert_same_bits
 
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
 # Keys of an indexer beside keys and values; a recurrence in some layers, latents in others.
 _NAMES = ("minimax_m3_vl_text", "bailing_hybrid")
 _CUTS = [1, 3, 6]
+
+
+@pytest.fixture(params=["kimi_k3-as_it_is", "gear-as_it_is"])
+def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a tiny checkpoint of each family that mlx_lm alone defines in turn."""
+    write_whole(tmp_path, WHOLE[request.param])
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +96,39 @@ def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) 
     assert_same_bits(fresh.play(tail), stages.play(tail))
 
 
+def test_blocks_and_convolutions_go_back_over_many_rounds_with_the_same_bits(whole: Path) -> None:
+    stages, plain = make_pipeline(whole, _CUTS), make_pipeline(whole, _CUTS)
+    ids = token_ids(1, 60)
+    stages.play(in_chunks(ids, [20, *[1] * 40]))
+    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
+    assert_same_bits(stages.play(tail), plain.play(tail))
+
+
+def test_blocks_and_convolutions_go_on_from_a_saved_state_with_the_same_bits(whole: Path) -> None:
+    stages, fresh = (make_pipeline(whole, _CUTS) for _ in range(2))
+    stages.play(in_chunks(token_ids(1, 60), [33, 27]))
+    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
+        engine.restore(1, saved.save(1))
+    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
+    assert_same_bits(fresh.play(tail), stages.play(tail))
+
+
+@pytest.mark.parametrize("name", ["kimi_k3-no_experts", "gear-as_it_is"])
+def test_a_split_has_the_bits_of_the_whole_in_bfloat16(tmp_path: Path, name: str) -> None:
+    write_whole(tmp_path, WHOLE[name])
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    expected = make_pipeline(tmp_path, dtype="bfloat16").play(script)
+    assert_same_bits(make_pipeline(tmp_path, _CUTS, dtype="bfloat16").play(script), expected)
+
+
+def test_a_row_has_room_for_every_block_before_it(tmp_path: Path) -> None:
+    # Eight layers in blocks of three are three blocks, beside the one that is made.
+    write_whole(tmp_path, WHOLE["kimi_k3-as_it_is"])
+    family = read_family(*_opened(tmp_path))
+    assert (family.model_type, family.row_factor) == ("kimi_k3", 4)
+
+
 def test_a_cut_beyond_the_reach_of_a_recurrence_is_refused_on_every_stage(tmp_path: Path) -> None:
     make_family(tmp_path, "bailing_hybrid")
     stages = make_pipeline(tmp_path, [3, 4])
@@ -114,6 +157,11 @@ def test_the_bounds_of_a_layers_experts_are_those_of_its_own_lists(tmp_path: Pat
     assert_same_bits(make_pipeline(tmp_path, _CUTS).play(in_chunks(ids, [33, 40, 7])), got)
     # Bounds that no value meets would be held by anything.
     assert np.abs(unbound - expected).max() > 1e-2
+
+
+def _opened(folder: Path) -> tuple[Any, str, Any]:
+    checkpoint = open_checkpoint(folder)
+    return checkpoint.config, "config.json", checkpoint.tensors
 
 
 def _bounded_whole(folder: Path, limits: dict[str, Any], ids: list[int]) -> np.ndarray:

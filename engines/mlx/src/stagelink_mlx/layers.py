@@ -24,6 +24,7 @@ from stagelink_mlx.parts.dense import corrected
 from stagelink_mlx.parts.handed import HANDING
 from stagelink_mlx.parts.loops import run_twice
 from stagelink_mlx.parts.masks import Masks
+from stagelink_mlx.parts.residual_blocks import ResidualBlockEnds
 from stagelink_mlx.parts.rope import check_length, make_rope, turned_share
 from stagelink_mlx.parts.routers import Router
 from stagelink_mlx.parts.streams import StreamEnds, flattened
@@ -108,8 +109,9 @@ class LayerRange:
             every += at_path(body, self._recipe.tail)
         self._layers = every[first:end]
         self._weights = Weights(checkpoint, family, self._recipe, model, dtype)
-        made = StreamEnds if self._recipe.has_streams else Ends
-        self._ends: Any = made(model, family, self._recipe, dtype) if lead else nn.Module()
+        # Then layers and ends take the whole of a row as one.
+        self._is_wide = self._recipe.has_streams or self._recipe.has_blocks
+        self._ends: Any = self._make_ends(model)
         # Of how many last tokens a row is made.
         self._neighbours: int = self._ends.neighbours if lead else 0
         owners = tuple(getattr(family, "kv_owner", range(family.layers)))
@@ -127,6 +129,13 @@ class LayerRange:
         self._weights.routers = frozenset(self._routers())
         self._quantize()
         self.held_bytes = sum(self._check(at, names) for at, names in self._parts())
+
+    def _make_ends(self, model: Any) -> Any:
+        """Return the two ends of the model; a follower's have nothing."""
+        made: type[Ends] = StreamEnds if self._recipe.has_streams else Ends
+        if self._recipe.has_blocks:
+            made = ResidualBlockEnds
+        return made(model, self._family, self._recipe, self._dtype) if self._lead else nn.Module()
 
     @property
     def has_float_experts(self) -> bool:
@@ -164,13 +173,13 @@ class LayerRange:
     def embed(self, ids: mx.array, first: int, caches: list[LayerCache]) -> mx.array:
         """Return the rows ``[1, ids, width]`` of a stream's token ids from ``first`` on."""
         rows: mx.array = self._ends.embed(ids, first, *caches[len(self._layers) :])
-        if self._recipe.has_streams:
+        if self._is_wide:
             return rows
         return mx.concatenate([rows] * self._family.row_factor, axis=-1)
 
     def head(self, rows: mx.array) -> mx.array:
         """Return float32 logits ``[rows, vocab]`` of rows ``[rows, width]``."""
-        width = self._family.row_width if self._recipe.has_streams else self._family.width
+        width = self._family.row_width if self._is_wide else self._family.width
         logits: mx.array = self._ends.head(rows[:, :width])
         return logits
 
@@ -182,8 +191,15 @@ class LayerRange:
         ``ids`` are the rows' token ids, where layers read them.
         """
         masks = self._masks.of(first, rows.shape[1])
+        if self._recipe.loops:
+            gates = self._ends[self._recipe.body][self._recipe.loops]
+            return run_twice(self._layers, gates, rows, masks, caches).astype(self._dtype)
         if self._recipe.reads_tokens:
             return self._run_told(rows, caches, masks, first, ids)
+        if self._recipe.has_blocks:
+            for layer, kind, cache in zip(self._layers, self._kinds, caches, strict=True):
+                rows = layer(rows, masks[kind], cache)
+            return rows
         rows, *beside = mx.split(rows, self._family.row_factor, axis=-1)
         hand = HANDING.get(self._recipe.call)
         handed: Any = beside[0] if beside else None
@@ -192,9 +208,6 @@ class LayerRange:
             recurrent = recurrence_of(cache)
             if recurrent is not None:
                 recurrent.begin(mx.concatenate([rows, handed], axis=-1) if beside else rows)
-        if self._recipe.loops:
-            gates = self._ends[self._recipe.body][self._recipe.loops]
-            return run_twice(self._layers, gates, rows, masks, caches).astype(self._dtype)
             if hand is not None:
                 rows, handed = hand(layer, rows, masks[kind], cache, handed)
             elif self._recipe.by_name:

@@ -52,6 +52,9 @@ _READERS: Final[dict[str, Reader]] = {
     "qwen3_next": read_qwen3_next,
     "smollm3": read_smollm3,
 }
+# Composite types whose text config says the type of another family: of an older one, or of one
+# whose matrices are not rotated.
+_WHOLES: Final = frozenset(("kimi_k3", "prism_hadamard_qwen35"))
 # Composite types whose text config need not say its own type.
 _COMPOSITES: Final = {
     "gemma3n": "gemma3n_text",
@@ -98,7 +101,8 @@ def read_family(
     if text is not None:
         prefix = _COMPOSITE_PREFIX
         inner = text.get("model_type")
-        model_type = inner if isinstance(inner, str) and inner else model_type
+        if isinstance(inner, str) and inner and model_type not in _WHOLES:
+            model_type = inner
     # Some text-only files say the composite's type; their fields are the text config's.
     model_type = _COMPOSITES.get(model_type, model_type)
     model_type = config_fields.SAME_AS.get(model_type, model_type)

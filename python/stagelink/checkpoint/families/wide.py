@@ -109,7 +109,7 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
         layers_at=_layers_at(source.names, f"{source.prefix}layers."),
         window=window if type(window) is int and window > 0 else None,
         kv_values=2 * kv_heads * head_width,
-        row_factor=_ROW_FACTORS.get(model_type, 1),
+        row_factor=_row_factor(fields, model_type, layers),
     )
 
 
@@ -131,6 +131,17 @@ def _kinds(said: object, layers: int) -> tuple[str, ...]:
     if not isinstance(said, list) or len(said) != layers:
         return (FULL,) * layers
     return tuple(_KINDS.get(kind, OTHER) if isinstance(kind, str) else OTHER for kind in said)
+
+
+def _row_factor(fields: Fields, model_type: str, layers: int) -> int:
+    """Return how many rows travel side by side.
+
+    Layers of Kimi K3 read what every block of layers before came to, beside their own row: a row
+    has room for all of them.
+    """
+    if model_type == "kimi_k3" and fields.has("attn_res_block_size"):
+        return -(-layers // fields.count("attn_res_block_size", LAYERS_MAX)) + 1
+    return _ROW_FACTORS.get(model_type, 1)
 
 
 def _layers(fields: Fields, config: Mapping[str, Any]) -> int:

@@ -45,7 +45,7 @@ def check_family(family: Family) -> Recipe:
     parts = 2 if is_wide else 1
     if (
         recipe is None
-        or (family.row_factor != parts and not recipe.has_streams)
+        or (family.row_factor != parts and not (recipe.has_streams or recipe.has_blocks))
         or (family.needs_token_ids and not recipe.reads_tokens)
     ):
         reason = UNSERVED.get(family.model_type)

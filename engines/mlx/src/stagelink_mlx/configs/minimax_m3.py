@@ -104,7 +104,7 @@ def _check_turned(config: dict[str, Any]) -> None:
     """Take how many values of a head turn as a share; the two words for it have to agree."""
     turned, width = config.pop("rotary_dim", None), config.get("head_dim")
     places = (config, config.get("rope_parameters") or {}, config.get("rope_scaling") or {})
-    share = next((one[_SHARE] for one in places if one.get(_SHARE) is not None), None)
+    share: Any = next((one[_SHARE] for one in places if one.get(_SHARE) is not None), None)
     if type(width) is not int or width < 1:
         raise refuse_field("head_dim", "a whole number above 0", width)
     if type(share) not in (int, float) or not 0 < share <= 1:

@@ -18,9 +18,10 @@ from stagelink_mlx.families.experts import EXPERT_RECIPES
 from stagelink_mlx.families.gear import GEAR_RECIPES
 from stagelink_mlx.families.handed import HANDED_RECIPES
 from stagelink_mlx.families.hybrid import HYBRID_RECIPES
+from stagelink_mlx.families.kimi_k3 import KIMI_K3_RECIPES
 from stagelink_mlx.families.longcat import LONGCAT_RECIPES
-from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
 from stagelink_mlx.families.loops import LOOP_RECIPES
+from stagelink_mlx.families.minimax_m3 import MINIMAX_M3_RECIPES
 from stagelink_mlx.families.plamo2 import PLAMO2_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
 from stagelink_mlx.families.texts import TEXT_RECIPES
@@ -45,6 +46,7 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         **HANDED_RECIPES,
         **GEAR_RECIPES,
         **HYBRID_RECIPES,
+        **KIMI_K3_RECIPES,
         **LONGCAT_RECIPES,
         **LOOP_RECIPES,
         **PLAMO2_RECIPES,

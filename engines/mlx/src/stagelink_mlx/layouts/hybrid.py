@@ -50,6 +50,22 @@ def _kimi(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return _recurrent(LAYOUTS["latent"](arrays, config), config)
 
 
+def _kimi_k3(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """Kimi K3: as Kimi Linear, with queries, keys and values of a delta layer in one matrix."""
+    found = _kimi(arrays, config)
+    heads = config["linear_attn_config"]["num_heads"]
+    for name in [one for one in found if one.endswith((".A_log", ".dt_bias"))]:
+        flat = found[name].flatten()
+        # Some files have more numbers than heads, of which the first ones are meant.
+        found[name] = flat[:heads] if name.endswith(".A_log") else flat
+    for part in ("_proj", "_conv.conv"):
+        for name in [one for one in found if f".k{part}." in one]:
+            three = [name.replace(f".k{part}.", f".{one}{part}.") for one in "qkv"]
+            joined = mx.concatenate([found.pop(one) for one in three])
+            found[name.replace(f".k{part}.", f".qkv{part}.")] = joined
+    return found
+
+
 def _bailing_v3(arrays: Arrays, config: Mapping[str, Any]) -> dict[str, mx.array]:
     """Ling 3: as Kimi Linear. transformers writes the last matrix of both kinds by one name."""
     is_delta = any(name.endswith(".A_log") for name in arrays)
@@ -168,6 +184,7 @@ HYBRID_LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "turned_experts": _turned_experts,
         "gemma4": _gemma4,
         "kimi": _kimi,
+        "kimi_k3": _kimi_k3,
         "bailing_v3": _bailing_v3,
     }
 )

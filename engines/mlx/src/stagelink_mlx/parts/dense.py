@@ -12,6 +12,7 @@ from mlx import nn
 
 from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.block_sparse import BlockSparseAttention
+from stagelink_mlx.parts.kimi_k3 import kimi_k3_layer
 from stagelink_mlx.parts.norms import bare_layer_norm, correct_latent_norms
 from stagelink_mlx.parts.rope import make_rope
 from stagelink_mlx.parts.streams import StreamLayer
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["corrected"]
 
 
-def corrected(layer: Any, family: Family) -> Any:
-    """Correct one layer in place, or return another in its place."""
+def corrected(layer: Any, family: Family, n: int) -> Any:
+    """Correct layer ``n`` in place, or return another in its place."""
     config = family.config
     if family.model_type == "gpt_neox" and config["hidden_act"] == "gelu":
         # mlx_lm's block has the tanh form.
@@ -58,6 +59,8 @@ def corrected(layer: Any, family: Family) -> Any:
         layer.attn._rope_freqs = turn.periods  # noqa: SLF001 - it has no other name
     elif family.model_type == "baichuan_m1":
         layer.self_attn = _MixingAttention(layer.self_attn, config["rope_parameters"])
+    elif family.model_type == "kimi_k3":
+        return kimi_k3_layer(layer, family, n)
     return layer
 
 

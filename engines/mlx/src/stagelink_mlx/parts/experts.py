@@ -15,6 +15,7 @@ from stagelink_mlx.library import models_module
 from stagelink_mlx.parts.bailing_hybrid import correct_bailing_hybrid
 from stagelink_mlx.parts.bailing_v3 import bailing_v3_arguments, correct_bailing_v3
 from stagelink_mlx.parts.dbrx import correct_dbrx
+from stagelink_mlx.parts.deepseek_v2 import correct_deepseek_v2
 from stagelink_mlx.parts.llama4 import TemperedAttention, growth_by_steps
 from stagelink_mlx.parts.longcat import correct_longcat
 from stagelink_mlx.parts.minimax_m3 import correct_minimax_m3, minimax_m3_arguments
@@ -166,26 +167,6 @@ def _correct_gate(layer: Any, family: Family, n: int) -> None:
     del n
     if "gate" in layer.mlp:
         layer.mlp.gate = Router(grouped_routing(family.config), family.width)
-
-
-def _correct_deepseek_v2(layer: Any, family: Family, n: int) -> None:
-    del n
-    if "gate" in layer.mlp:
-        config, old = family.config, layer.mlp
-        has_groups = config["topk_method"] == "group_limited_greedy"
-        routing = Routing(
-            config["n_routed_experts"],
-            config["num_experts_per_tok"],
-            config["n_group"] if has_groups else 1,
-            config["topk_group"] if has_groups else 1,
-            is_normed=False,
-            scale=config["routed_scaling_factor"],
-            has_softmax=True,
-            group_scores=1,
-            is_corrected=False,
-        )
-        gate = Router(routing, family.width)
-        layer.mlp = RoutedBlock(gate, old.switch_mlp, old.get("shared_experts"))
 
 
 def _correct_dots1(layer: Any, family: Family, n: int) -> None:
@@ -372,7 +353,7 @@ _CORRECTIONS: Final[Mapping[str, Callable[[Any, Family, int], None]]] = MappingP
         "bailing_hybrid": correct_bailing_hybrid,
         "bailing_moe_v3": correct_bailing_v3,
         "dbrx": correct_dbrx,
-        "deepseek_v2": _correct_deepseek_v2,
+        "deepseek_v2": correct_deepseek_v2,
         "deepseek_v3": _correct_gate,
         "deepseek_v32": _correct_sparse,
         "dots1": _correct_dots1,
