@@ -149,6 +149,104 @@ def _kimi() -> dict[str, WholeVariant]:
     return {f"kimi_k3-{name}": one for name, one in found.items()}
 
 
-_ALL: Final = _gear() | _kimi()
+# Families that transformers has too, in the folders that mlx_lm makes of them.
+_DBRX: Final = WholeVariant(
+    "dbrx",
+    {
+        "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 20000.0},
+        "d_model": 64,
+        "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 8, "moe_top_k": 3},
+        "intermediate_size": None,
+        "max_seq_len": 512,
+        "n_heads": 4,
+        "n_layers": 6,
+        "rms_norm_eps": None,
+        "tie_word_embeddings": False,
+    },
+    seed=9,
+)
+_MINIMAX_TEXT: Final[dict[str, Any]] = {
+    **{key: _TEXT[key] for key in ("hidden_size", "vocab_size", "max_position_embeddings")},
+    "model_type": "minimax_m3_vl_text",
+    "dense_intermediate_size": 96,
+    "head_dim": 32,
+    "hidden_act": "swigluoai",
+    "index_block_size": 8,
+    "index_head_dim": 32,
+    "index_n_heads": 2,
+    "index_topk_blocks": 4,
+    "intermediate_size": 32,
+    "layer_types": ["full_attention", *["minimax_m3_sparse"] * 5],
+    "mlp_layer_types": ["dense", *["sparse"] * 5],
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 3,
+    "num_hidden_layers": 6,
+    "num_key_value_heads": 2,
+    "num_local_experts": 8,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_theta": 20000.0, "partial_rotary_factor": 0.5},
+    "routed_scaling_factor": 1.5,
+    "shared_intermediate_size": 64,
+    "swiglu_limit": 0.6,
+}
+_MINIMAX: Final = WholeVariant(
+    "minimax_m3_vl",
+    {"text_config": _MINIMAX_TEXT},
+    # As the family's own files have them.
+    names=(
+        *(
+            (f".switch_mlp.{new}.", f".switch_mlp.{old}.")
+            for new, old in (
+                ("gate_proj", "w1"),
+                ("down_proj", "w2"),
+                ("up_proj", "w3"),
+            )
+        ),
+    ),
+    # MLX's own RoPE has other digits.
+    tolerance=5e-4,
+)
+_LING: Final = WholeVariant(
+    "bailing_hybrid",
+    {
+        "architectures": ["BailingMoeV3ForCausalLM"],
+        "first_k_dense_replace": 1,
+        "head_dim": 32,
+        "kda_lower_bound": -4.0,
+        "kda_safe_gate": True,
+        "kv_lora_rank": 32,
+        "layer_group_size": 3,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 64,
+        "n_group": 4,
+        "no_kda_lora": True,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_key_value_heads": 4,
+        "num_shared_experts": 1,
+        "q_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 20000.0,
+        "routed_scaling_factor": 1.5,
+        "topk_group": 2,
+        "v_head_dim": 32,
+    },
+    is_stacked=True,
+    tolerance=1e-4,
+)
+
+
+def _folders() -> dict[str, WholeVariant]:
+    found: dict[str, WholeVariant] = {}
+    for name, base in (("dbrx", _DBRX), ("minimax_m3", _MINIMAX), ("ling3", _LING)):
+        found[f"{name}-mlx_lm"] = base
+        found[f"{name}-4_bits"] = dataclasses.replace(base, bits=4)
+    found["ling3-tied"] = _with(_LING, {"tie_word_embeddings": True})
+    return found
+
+
+_ALL: Final = _gear() | _kimi() | _folders()
 VARIANTS: Final = {name: one for name, one in _ALL.items() if not one.refused}
 REFUSED: Final = {name: one for name, one in _ALL.items() if one.refused}

@@ -58,8 +58,9 @@ def settle_dbrx(config: dict[str, Any], layers: int) -> None:
     theta, shared = attention["rope_theta"], attention["kv_n_heads"]
     if type(theta) not in (int, float):
         raise refuse_field("attn_config.rope_theta", "a number", theta)
-    # One that stands elsewhere, too, has to be the same: ``wide.py`` compares them.
-    config["rope_theta"] = theta
+    # One that stands elsewhere, too, has to be the same; that of rope_parameters is compared there.
+    if config.setdefault("rope_theta", theta) != theta:
+        raise refuse_field("rope_theta", f"{theta} as attn_config says", config["rope_theta"])
     said = config.setdefault("num_key_value_heads", shared)
     if said != shared:
         raise refuse_field("num_key_value_heads", f"{shared} as attn_config says", said)
