@@ -98,6 +98,7 @@ class Context:
         pulse: What hears of long calls.
         call_rows: Most rows of several sequences in a call.
         lean_rows: Most rows of a call where fewer give the same bits.
+        block_rows: Rows of each call, but the last, of a chunk.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class Context:
         # A GPU has other memory, and is faster with all rows at once.
         self._divides = device.handle is None
         self.call_rows = min(shape.rows, 2 * CALL_ROWS - 1) if self._divides else shape.rows
+        self.block_rows = min(shape.rows, CALL_ROWS) if self._divides else shape.rows
         self.lean_rows = min(self.call_rows, shape.lean_rows or self.call_rows)
         self._source = self._target = self._got = self._given = self._wanted = 0
         reordered = library.reordered

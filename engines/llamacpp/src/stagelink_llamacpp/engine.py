@@ -135,13 +135,14 @@ class LlamaCppEngine:
             )
 
     def warm(self) -> None:
-        """Run one row and one chunk through the layers; nothing of it stays."""
+        """Run one row and one chunk, or a call's part of it, through the layers; nothing stays."""
         loaded, settings = self._ready(), self._settings
         free = loaded.streams.free()
         if not free:
             return
         slot = free[0]
-        for count in (1, min(settings.chunk_rows, settings.rows_max, settings.context)):
+        chunk = min(settings.chunk_rows, settings.rows_max, settings.context)
+        for count in (1, min(chunk, loaded.context.block_rows)):
             rows = np.zeros((count, self._slice.width), np.float32)
             loaded.context.rows(rows, [(slot, 0, count)], rows)
             loaded.context.forget(slot)
