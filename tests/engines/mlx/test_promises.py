@@ -8,7 +8,11 @@ import pytest
 pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
 from stagelink_conformance.promises import *  # noqa: F403
+from stagelink_conformance.token_families import TOKEN_FAMILIES
 from stagelink_mlx import MlxEngine
+from stagelink_numpy.tiny import TINY
+
+STAGELINK_FAMILIES = (*TINY, *TOKEN_FAMILIES)
 
 
 @pytest.fixture(scope="session")

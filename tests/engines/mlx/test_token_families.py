@@ -26,15 +26,16 @@ from tests.engines.mlx.rig import (
     make_stage,
     token_ids,
 )
-from tests.engines.mlx.token_families import READERS, REFUSED, VARIANTS
+from tests.engines.mlx.token_families import REFUSED, VARIANTS
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import OPEN, ConfigError, EngineError
-from stagelink_conformance.families import FAMILIES, make_family
+from stagelink_conformance.families import make_family
 from stagelink_conformance.pipeline import rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import step
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_conformance.token_families import TOKEN_FAMILIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,14 +49,7 @@ _CUTS = [1, 2, 3]
 _FAST = [name for name in VARIANTS if name.endswith(("-as_it_is", "-two_layers"))]
 
 
-@pytest.fixture(autouse=True)
-def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the tiny families be made as the others are."""
-    for name, recipe in READERS.items():
-        monkeypatch.setitem(FAMILIES, name, recipe)
-
-
-@pytest.fixture(params=READERS)
+@pytest.fixture(params=TOKEN_FAMILIES)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Make a tiny checkpoint of each family in turn."""
     return make_family(tmp_path / "model", request.param)

@@ -1,4 +1,4 @@
-"""Tiny families whose layers read token ids or one another's keys, and variants of their configs.
+"""Variants of the configs of families whose layers read token ids or one another's keys, as data.
 
 It makes no checkpoint and compares nothing.
 """
@@ -7,43 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from tests.engines.mlx.hybrid_families import FULL, HYBRID, PLAIN, SLIDING
+from tests.engines.mlx.hybrid_families import FULL, PLAIN, SLIDING
 from tests.engines.torch.variants import Variant
 
-_KINDS: Final = [SLIDING, FULL, SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL]
-_GEMMA4: Final[dict[str, Any]] = HYBRID["gemma4_text"][1]
-_SMALL: Final[dict[str, Any]] = {
-    "hidden_size_per_layer_input": 32,
-    "vocab_size_per_layer_input": 256,
-    "num_kv_shared_layers": 3,
-    "layer_types": _KINDS,
-}
 # What transformers builds with, what the file says afterwards, and the field of the refusal.
 Refused: TypeAlias = tuple[dict[str, Any], dict[str, Any], str]
 _NOTHING_SHARED: Final = {"num_kv_shared_layers": 0}
-
-# As `stagelink_conformance.families.FAMILIES` has them; both can be cut before layers 1 to 3.
-READERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "gemma3n_text": (
-        "gemma3n_text",
-        {
-            **_SMALL,
-            "head_dim": 16,
-            "sliding_window": 16,
-            # Fewer than there are tokens: the rest read the first row.
-            "vocab_size_per_layer_input": 200,
-            "laurel_rank": 8,
-            "altup_num_inputs": 4,
-            "activation_sparsity_pattern": [0.9, 0.8, 0.5, *[0.0] * 5],
-            "final_logit_softcapping": 6.0,
-            "rope_parameters": {
-                FULL: {**PLAIN, "rope_type": "linear", "factor": 2.0},
-                SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-            },
-        },
-    ),
-    "gemma4_small": ("gemma4_text", {**_GEMMA4, **_SMALL, "use_double_wide_mlp": True}),
-}
 
 
 def _gemma3n() -> dict[str, Variant]:

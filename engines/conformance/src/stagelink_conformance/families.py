@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from stagelink_conformance.token_families import TOKEN_FAMILIES
 from stagelink_numpy.tiny import END_OF_TEXT, write_tokenizer
 
 if TYPE_CHECKING:
@@ -237,7 +238,9 @@ class Tiny:
 
 
 def make_family(folder: Path, name: str, dtype: str = "float32", **changes: object) -> Path:
-    """Write the checkpoint ``name`` of ``FAMILIES`` into ``folder`` and return the folder.
+    """Write the checkpoint ``name`` of ``FAMILIES`` or ``TOKEN_FAMILIES`` into ``folder``.
+
+    The folder is returned.
 
     Eight layers, 64 wide, 256 tokens (one a byte; the byte 255 is the end of text), at most 4 MB.
 
@@ -265,7 +268,7 @@ def build_model(name: str, **changes: object) -> Any:
     import torch  # noqa: PLC0415 - see above
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415
 
-    model_type, fields = FAMILIES[name]
+    model_type, fields = {**TOKEN_FAMILIES, **FAMILIES}[name]
     from_config: Any = AutoModelForCausalLM.from_config
     config = AutoConfig.for_model(model_type, **{**_SHARED, **fields, **changes})
     with torch.random.fork_rng(devices=[]), torch.no_grad():

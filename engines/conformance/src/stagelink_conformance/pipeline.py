@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink_conformance.plans import RoundPlan
+from stagelink_conformance.plans import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from stagelink.engine import EngineDescription, PlanLike, StageEngine
+    from stagelink_conformance.plans import RoundPlan
     from stagelink_conformance.scripts import Script
 
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -86,9 +87,7 @@ class Pipeline:
         """Run one round through all stages; return the last one's rows."""
         size = plan.rows_total * self._row_bytes
         out = rows_buffer(size)
-        if isinstance(plan, RoundPlan):
-            # As a ring sends them to a family whose layers read them.
-            plan = dataclasses.replace(plan, token_ids=tuple(token_ids.tolist()))
+        plan = told(plan, token_ids.tolist())
         self.engines[0].run_first(plan, token_ids, out)
         for engine in self.engines[1:]:
             taken, out = out, rows_buffer(size)

@@ -13,6 +13,8 @@ from stagelink.engine import RETURN_ALL, RETURN_LAST, RETURN_NONE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stagelink.engine import PlanLike
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
@@ -25,6 +27,17 @@ class Entry:
     returns: int = RETURN_ALL
     accepted: int = 0
     generation: int = 0
+
+
+def told(plan: PlanLike, token_ids: Sequence[int] | None = None) -> PlanLike:
+    """Return a plan with the rows' token ids, as a ring sends it where layers read them.
+
+    Without ``token_ids`` each row has one that means nothing. What is no ``RoundPlan`` stays.
+    """
+    if not isinstance(plan, RoundPlan):
+        return plan
+    ids = (1,) * plan.rows_total if token_ids is None else tuple(map(int, token_ids))
+    return dataclasses.replace(plan, token_ids=ids)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

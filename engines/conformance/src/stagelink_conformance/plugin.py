@@ -83,10 +83,11 @@ def stagelink_model(
 ) -> Path:
     """Return the path of a checkpoint: one of the tiny ones, or what the option names."""
     from stagelink_conformance.families import FAMILIES, make_family  # noqa: PLC0415 - see above
+    from stagelink_conformance.token_families import TOKEN_FAMILIES  # noqa: PLC0415 - see above
     from stagelink_numpy.tiny import TINY, make_tiny  # noqa: PLC0415 - see above
 
     name = request.param
-    if name not in TINY and name not in FAMILIES:
+    if not any(name in one for one in (TINY, FAMILIES, TOKEN_FAMILIES)):
         return Path(name)
     folder = tmp_path_factory.mktemp("tiny") / name
     if name in TINY:

@@ -31,6 +31,8 @@ T = TypeVar("T")
 # formulas, one for single rows and one for blocks of rows, whose sums differ more.
 _TOLERANCE = {"float32": 1e-4, "float16": 0.2, "bfloat16": 1.0}
 _RECURRENT_FACTOR = 10
+# Models with more cuts are cut in five places.
+_CUTS_MAX = 11
 
 
 class Stages:
@@ -103,15 +105,21 @@ class Stages:
 
     def halves(self) -> Pipeline:
         """Make two stages, or one where the model has one layer."""
-        middle = self.family.layers // 2
+        middle = self.middle()
         return self.split(middle) if middle else self.whole()
 
+    def middle(self) -> int:
+        """Return the cut next to the middle that the model allows, or 0 where it allows none."""
+        half = self.family.layers // 2
+        return min(self.family.allowed_cuts(), key=lambda at: abs(at - half), default=0)
+
     def cuts(self) -> list[int]:
-        """Return the layers to cut at: every one, or five of a model with many."""
-        layers = self.family.layers
-        if layers <= 12:
-            return list(range(1, layers))
-        return sorted({1, layers // 4, layers // 2, 3 * layers // 4, layers - 1})
+        """Return the layers to cut at: every one that is allowed, or five of a model with many."""
+        allowed = self.family.allowed_cuts()
+        last = len(allowed) - 1
+        if last < _CUTS_MAX:
+            return list(allowed)
+        return [allowed[at] for at in (0, last // 4, last // 2, 3 * last // 4, last)]
 
     def ids(self, seed: int, count: int) -> list[int]:
         """Draw token ids."""

@@ -20,7 +20,7 @@ from stagelink_conformance.bystanders import (
     busy,
 )
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
-from stagelink_conformance.plans import Entry, RoundPlan
+from stagelink_conformance.plans import Entry, RoundPlan, told
 from stagelink_conformance.scripts import chunked, step
 from stagelink_conformance.stages import Stages, assert_same_bits, keep, save
 
@@ -214,7 +214,7 @@ def _run(
     rows = np.concatenate(parts, axis=1)
     rows_in, rows_out = rows_buffer(rows.size), rows_buffer(rows.size)
     rows_in[...] = rows.reshape(-1)
-    engine.run(plan, rows_in, rows_out)
+    engine.run(told(plan), rows_in, rows_out)
     return rows_out.reshape(rows.shape)
 
 

@@ -25,7 +25,7 @@ def test_the_class_has_the_seams_methods(stages: Stages) -> None:
 def test_a_description_fits_the_settings_and_needs_no_load(stages: Stages) -> None:
     description = stages.make(0, stages.family.layers, lead=True).describe()
     assert description.backend
-    assert description.width == stages.family.width
+    assert description.width == stages.family.row_width
     assert row_bytes(description) > 0
     assert description.kv_rows >= stages.settings.context
     assert description.states >= stages.settings.streams_max
@@ -77,7 +77,7 @@ def test_a_range_outside_the_model_is_refused(stages: Stages, first: int, end: i
 
 def test_a_stage_reads_its_own_tensors_and_no_others(stages: Stages) -> None:
     layers = stages.family.layers
-    middle = max(1, layers // 2)
+    middle = stages.middle() or layers
     for first, end, lead in ((0, middle, True), (middle, layers, False)):
         engine, checkpoint = stages.make_counted(first, end, lead=lead, cache=False)
         engine.load()

@@ -20,7 +20,7 @@ from stagelink_conformance.bystanders import (
     busy,
 )
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
-from stagelink_conformance.plans import Entry, RoundPlan
+from stagelink_conformance.plans import Entry, RoundPlan, told
 from stagelink_conformance.scripts import chunked
 
 if TYPE_CHECKING:
@@ -189,10 +189,10 @@ def test_another_count_of_token_ids_is_refused(stages: Stages) -> None:
 
 def test_a_follower_refuses_to_embed_and_to_make_logits(stages: Stages) -> None:
     layers = stages.family.layers
-    follower = stages.load(layers - 1, layers, lead=False)
+    follower = stages.load(stages.cuts()[-1] if layers > 1 else 0, layers, lead=False)
     size = row_bytes(follower.describe())
     plan = RoundPlan.of(Entry(1, OPEN, 0, 1))
     ids = np.zeros(1, dtype=np.int64)
     assert_refused("engine_role", lambda: follower.run_first(plan, ids, rows_buffer(size)))
     assert_refused("engine_role", lambda: follower.run_head(rows_buffer(size), 1))
-    follower.run(plan, rows_buffer(size) * 0, rows_buffer(size))
+    follower.run(told(plan), rows_buffer(size) * 0, rows_buffer(size))
