@@ -6,7 +6,8 @@ The rows of plain folders are held in test_token_families.py.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
 from tests.engines.held import make_variant
 from tests.engines.mlx.mlx_folder import make_mlx_folder
+from tests.engines.mlx.released_token_readers import RELEASED_TOKEN_READERS
 from tests.engines.mlx.rig import (
     in_chunks,
     logits_of,
@@ -30,6 +32,8 @@ from tests.engines.mlx.token_families import VARIANTS
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import read_family
 from stagelink_conformance.stages import assert_same_bits
+from stagelink_mlx.configs.arguments import check_family, model_arguments, rope_of_layer
+from stagelink_mlx.configs.wide import understood
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,3 +154,20 @@ def _write(path: Path, tensors: Tensors) -> None:
     from safetensors.numpy import save_file
 
     save_file(tensors, path)
+
+
+@pytest.mark.parametrize("model", RELEASED_TOKEN_READERS)
+def test_a_released_config_is_understood_with_the_cuts_that_it_allows(model: str) -> None:
+    config, last = RELEASED_TOKEN_READERS[model]
+    names = [f"model.language_model.layers.{n}.weight" for n in range(35)]
+    names.append("model.language_model.embed_tokens.weight")
+    table: dict[str, Any] = dict.fromkeys(names, SimpleNamespace(shape=(1,)))
+    family = read_family(config, tensors=table)
+    assert family.allowed_cuts() == tuple(range(1, last + 1))
+    assert family.needs_token_ids
+    recipe = check_family(family)
+    whole = understood(family, recipe, config)
+    model_arguments(whole, recipe)
+    assert whole.tied
+    assert rope_of_layer(whole, 0)["rope_theta"] == 10000.0
+    assert rope_of_layer(whole, 4)["rope_theta"] == 1000000.0
