@@ -53,6 +53,8 @@ def test_a_head_as_stored_is_loaded_once_and_without_a_trial_twice(
     monkeypatch.delenv(SWITCH)
     assert [_loads(path, monkeypatch) for _ in range(2)] == [1, 1]
     (mark,) = (tmp_path / "cache" / "slices").glob("*-head-*.tried-*")
-    # What an older version left says nothing.
-    mark.write_bytes(b"")
-    assert _loads(path, monkeypatch) == 2
+    # What an older version left does not say which file was tried.
+    mark.write_bytes(b"as stored")
+    told = mark.read_bytes()
+    assert _loads(path, monkeypatch) == 1
+    assert mark.read_bytes() != told

@@ -115,24 +115,62 @@ def test_a_file_that_makes_llama_cpp_abort_is_refused_and_the_process_lives(
     assert not path.exists()
 
 
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the files of the trials that are run from now on."""
+    found: list[str] = []
+    real = trial._run
+
+    def note(command: list[str], *others: object) -> tuple[str, str]:
+        found.append(next(one for one in command if one.endswith(".gguf")))
+        return real(command, *others)
+
+    monkeypatch.setattr(trial, "_run", note)
+    return found
+
+
 @pytest.mark.usefixtures("_trials")
-def test_a_stage_file_is_tried_once_and_again_only_for_another_llama_cpp(tmp_path: Path) -> None:
+def test_a_stage_file_is_tried_once_and_again_only_for_another_llama_cpp_or_kv(
+    tmp_path: Path, runs: list[str]
+) -> None:
     path = make_gguf(tmp_path, "llama")
-    stage = _stage(path)
-    stage.load()
-    stage.close()
-    slices = tmp_path / "cache" / "slices"
-    files = sorted(slices.glob("*.gguf"))
-    assert len(list(slices.glob("*.tried-*"))) == len(files)
-    # What is there now would not run; nobody finds out, since what was there did.
-    files[0].write_bytes(b"not a GGUF file")
-    nodes = Nodes("l_out-7")
-    tried(files[0], nodes, library().versions, lambda: None)
-    with pytest.raises(CheckpointError):
-        tried(files[0], nodes, library().versions, lambda: None, kv="float32")
+    for _ in range(2):
+        stage = _stage(path)
+        stage.load()
+        stage.close()
+    files = sorted((tmp_path / "cache" / "slices").glob("*.gguf"))
+    assert sorted(runs) == [str(file) for file in files]
+    layers = next(file for file in files if "-0-8-" in file.name)
+    for asked in (("another", "float16"), (library().versions, "float32")):
+        tried(layers, Nodes("l_out-7"), asked[0], lambda: None, kv=asked[1])
+    assert runs[-2:] == [str(layers)] * 2
+
+
+@pytest.mark.usefixtures("_trials")
+def test_another_file_under_the_name_of_one_that_was_tried_is_tried(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, "llama")
+    tried(path, Nodes("l_out-7"), "any", lambda: None)
+    path.write_bytes(b"not a GGUF file")
     with pytest.raises(CheckpointError) as caught:
-        tried(files[0], nodes, "another", lambda: None)
+        tried(path, Nodes("l_out-7"), "any", lambda: None)
     assert caught.value.reason == "load"
+
+
+@pytest.mark.usefixtures("_trials")
+def test_a_file_that_is_replaced_while_it_is_tried_has_no_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_gguf(tmp_path, "llama")
+
+    def replace(*_: object) -> tuple[str, str]:
+        new = tmp_path / "new.gguf"
+        new.write_bytes(path.read_bytes())
+        new.replace(path)
+        return "", trial._STORED
+
+    monkeypatch.setattr(trial, "_run", replace)
+    tried(path, Nodes("l_out-7"), "any", lambda: None)
+    assert not list(tmp_path.glob("*.tried-*"))
 
 
 @pytest.mark.usefixtures("_trials")

@@ -23,12 +23,13 @@ from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.devices import find_device
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.stage_file import remove
-from stagelink_llamacpp.sums import identity
+from stagelink_llamacpp.sums import identity, is_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stagelink_llamacpp.context import Floats
+    from stagelink_llamacpp.sums import Identity
 
 # Set to "off", stages load what they sliced without a trial.
 SWITCH = "STAGELINK_LLAMACPP_TRIAL"
@@ -84,9 +85,12 @@ def tried(
     mark = path.with_name(f"{path.name}.tried-{settled}")
     if os.environ.get(SWITCH) == "off":
         return None
-    if mark.exists():
-        return _read_mark(mark)
     status = path.stat()
+    own = identity(status)
+    if mark.exists():
+        told = _read_mark(mark, own)
+        if told is not None:
+            return told
     seconds = _START_SECONDS + status.st_size / _BYTES_A_SECOND
     asked = [nodes.output or _NO_NODE, nodes.input or _NO_NODE, str(nodes.positions_per_row)]
     # -P: no module of the folder that a user happens to be in. The package imports this module
@@ -97,7 +101,7 @@ def tried(
     if reason:
         advice = f"its metadata do not fit its tensors: fetch the checkpoint again, or {_OFF}"
         if reason == "native_abort":
-            remove(path, identity(status))
+            remove(path, own)
         elif reason == "streams_mixed":
             advice = f"use another engine or another llama-cpp-python, or {_OFF}"
         elif reason == "trial":
@@ -108,20 +112,27 @@ def tried(
             reason=reason,
             operation="try stage file",
         )
-    with contextlib.suppress(OSError):
-        # Without the mark the next start tries it again.
-        mark.write_text(got, encoding="ascii")
+    # Where another file lies there by now, nobody knows which one was tried.
+    if is_there(path, own):
+        with contextlib.suppress(OSError):
+            # Without the mark the next start tries it again.
+            mark.write_text(_mark_text(got, own), encoding="ascii")
     return got == _REORDERED
 
 
-def _read_mark(mark: Path) -> bool | None:
-    """Return what a mark says of the weights' order; ``None`` for one that says nothing."""
+def _mark_text(said: str, own: Identity) -> str:
+    """Return what a mark says: the weights' order, and of which file under the name."""
+    return " ".join((said, *map(str, own)))
+
+
+def _read_mark(mark: Path, own: Identity) -> bool | None:
+    """Return whether weights were reordered; ``None`` for a mark of another file, or of none."""
     try:
         with mark.open("rb") as file:
             said = file.read(_TOLD_CHARS_MAX).decode(errors="replace")
     except OSError:
         return None
-    return {_STORED: False, _REORDERED: True}.get(said)
+    return {_mark_text(_STORED, own): False, _mark_text(_REORDERED, own): True}.get(said)
 
 
 def _run(command: list[str], seconds: float, alive: Callable[[], None]) -> tuple[str, str]:
