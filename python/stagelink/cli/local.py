@@ -100,7 +100,7 @@ def _show(task: Task, result: dict[str, Any]) -> None:
     if task.json:
         print(json.dumps(result), flush=True)
         return
-    lines = []
+    lines = list(result.get("warnings", ()))
     if not task.quiet:
         lines.append(stage_table(result["stages"], terminal_width(sys.stderr)))
         if "finish_reason" in result:

@@ -17,6 +17,7 @@ from stagelink.launch.local import Ending, LocalLaunch
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from stagelink.config import Job, ModelConfig
     from stagelink.launch.folder import LaunchFolder
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 
 # What a native library said before it gave up, and the stack that Python adds.
 STDERR_LINES_MAX = 40
+# How a line begins that a person should see though the stage goes on.
+WARNING = "warning: "
 
 
 def run_stages(
     folder: LaunchFolder, job: Job, arguments: argparse.Namespace, environment: dict[str, str]
 ) -> dict[str, Any]:
-    """Start the stages, wait for their end, and return the result with every stage's figures."""
+    """Start the stages, wait for their end, and return the result with every stage's figures.
+
+    Followers' warnings are in ``warnings``, if there are any; rank 0's stderr is the terminal's.
+    """
     write_key(folder.key_file)
     names = [job.model.engine_of(rank) for rank in range(job.model.world)]
     base = {**settings.outer_environment(), **environment}
@@ -55,7 +61,19 @@ def run_stages(
         raise _asked_to_end(launch.signal, ending) or _culprit(folder, ending, words, job.model)
     for rank in range(1, job.model.world):
         result["stages"][rank].update(folder.read_report(rank) or {})
-    return result
+    warnings = follower_warnings(words)
+    return result | ({"warnings": warnings} if warnings else {})
+
+
+def follower_warnings(words: Mapping[int, str]) -> list[str]:
+    """Return the lines of followers' stderr that are warnings, each with its rank."""
+    return [
+        f"rank {rank}: {line}"
+        for rank in sorted(words)
+        if rank > 0
+        for line in _last_lines(words[rank])
+        if line.startswith(WARNING)
+    ]
 
 
 def _asked_to_end(number: int | None, ending: Ending) -> BaseException | None:

@@ -59,3 +59,23 @@ def test_nothing_of_llama_cpp_reaches_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "llama" not in done.stderr
     assert "ggml" not in done.stderr
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_person_hears_of_a_damaged_file_of_a_follower_s_cache(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, "llama", kind="Q4_0")
+    asked = ("--engine", "llamacpp", "--layers", "0-4,4-8")
+    whole = _generate(path, *asked, "--json")
+    assert "warnings" not in json.loads(whole.stdout)
+    (file,) = (tmp_path / "cache" / "slices").glob("*-4-8-*.gguf")
+    data = bytearray(file.read_bytes())
+    data[-64] ^= 1
+    for told in (True, False):
+        file.write_bytes(data)
+        done = _generate(path, *asked, *(["--json"] if told else ["--quiet"]))
+        assert done.returncode == 0, done.stderr[-2000:]
+        said = json.loads(done.stdout)["warnings"] if told else done.stderr.splitlines()
+        assert [line for line in said if line.startswith(f"rank 1: warning: {file}")] == said
+        assert len(said) == 1
+        if told:
+            assert json.loads(done.stdout)["token_ids"] == json.loads(whole.stdout)["token_ids"]

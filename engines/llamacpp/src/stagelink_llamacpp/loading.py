@@ -146,7 +146,12 @@ def _compared(
         replaced = comparison.replaced()
         damaged = comparison.damaged(alive)
         for path in damaged:
-            _LOG.warning("%s: other bytes than were written; it is made again", path)
+            # `stagelink up` shows a person the lines of its stages that begin so.
+            _LOG.warning(
+                "warning: %s: expected the bytes that were written there, got others; it is made "
+                "again; look for a disk that fails",
+                path,
+            )
             remove(path, comparison.identity_of(path), lambda _: alive())
         if damaged:
             return None, damaged
