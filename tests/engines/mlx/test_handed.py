@@ -8,13 +8,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
 from tests.engines.mlx import handed_variants, lightning_variants
 from tests.engines.mlx.held_whole import write_whole
-from tests.engines.mlx.rig import in_chunks, make_engine, make_pipeline, token_ids
+from tests.engines.mlx.rig import (
+    in_chunks,
+    logits_of,
+    make_engine,
+    make_pipeline,
+    token_ids,
+)
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import ConfigError, read_family
@@ -132,6 +140,30 @@ def test_a_range_that_parts_layers_from_their_keys_is_refused(
     with pytest.raises(ConfigError, match=nearest) as caught:
         make_engine(checkpoint, first, end)
     assert (caught.value.reason, checkpoint.bytes_read) == ("cut_forbidden", 0)
+
+
+def test_steps_of_a_plamo2_may_be_shorter_than_mlx_lm_lets_them_be(tmp_path: Path) -> None:
+    write_whole(tmp_path, _VARIANTS["plamo2-two_layers"])
+    path, script = tmp_path / "model.safetensors", in_chunks(token_ids(count=40), [33, 7])
+    rows = []
+    # Both are far below the bound: under it the two would be one model.
+    for bias in (-8.0, -12.0):
+        tensors = load_file(path)
+        for name in [one for one in tensors if one.endswith(".dt_bias")]:
+            tensors[name] = np.full_like(tensors[name], bias)
+        save_file(tensors, path, {"format": "pt"})
+        rows.append(logits_of(make_pipeline(tmp_path, (), 2).play(script)))
+    assert np.abs(rows[0] - rows[1]).max() > 1e-4
+
+
+def test_the_state_of_an_rwkv_is_kept_in_float32_beside_rows_of_16_bits(tmp_path: Path) -> None:
+    write_whole(tmp_path, _VARIANTS["rwkv7-as_it_is"])
+    stages = _pipeline(tmp_path, [2], dtype="bfloat16")
+    stages.play(in_chunks(token_ids(count=9), [8, 1]))
+    heads, width, layers = 4, 16, 2
+    floats, halves = layers * heads * width * width, layers * 2 * heads * width
+    saved = len(stages.engines[0].save(1))
+    assert 4 * floats + 2 * halves < saved < 4 * floats + 2 * halves + 1024
 
 
 def test_a_phixtral_is_read_by_the_words_of_its_files_alone(tmp_path: Path) -> None:
