@@ -14,7 +14,7 @@ from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.forms import senses_left_out
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.cli.inspect_text import engines_text, text_of
-from stagelink.engine import EngineSettings
+from stagelink.config import CONTEXT_DEFAULT
 from stagelink.errors import CheckpointError
 from stagelink.placement.ranges import check_ranges, even_ranges, parse_ranges
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Family
     from stagelink.checkpoint.opened import Checkpoint
 
+# Most rows of a piece, as engines are told where nobody says otherwise.
+_PIECE_ROWS = 256
 # What the understood config calls the sizes that most families have.
 _SIZES = {
     "heads": "num_attention_heads",
@@ -123,8 +125,7 @@ def _stage(
     checkpoint: Checkpoint, family: Family, rank: int, held: tuple[int, int]
 ) -> dict[str, Any]:
     """Bytes of one stage: as stored, and as float32 values in memory, with those of a stream."""
-    limits = EngineSettings()
-    context = min(family.context, limits.context)
+    context = min(family.context, CONTEXT_DEFAULT)
     states = [family.layer_state(n, 4) for n in range(*held)]
     own = family.own_tensors(*held, rank == 0)
     return {
@@ -134,6 +135,6 @@ def _stage(
         "bytes_stored": sum(checkpoint.tensors[name].nbytes for name in own),
         "bytes_float32": 4 * sum(math.prod(shape) for shape in own.values()),
         "stream_positions": context,
-        "stream_bytes_float32": sum(one.bytes_held(context, limits.rows_max) for one in states),
+        "stream_bytes_float32": sum(one.bytes_held(context, _PIECE_ROWS) for one in states),
         "cut_refused": family.cut_refused(held[0]) if rank else None,
     }
