@@ -64,6 +64,20 @@ def test_a_cut_that_parts_layers_from_their_keys_is_named_before_a_ring_starts(l
     assert facts.result["forbidden_cuts"].keys() == set("4567")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", TOKEN_FAMILIES)
+def test_verify_holds_such_a_ring_against_a_reference_that_is_streamed_in_allowed_cuts(
+    lab: Lab, name: str
+) -> None:
+    ring = ["--layers", "0-3,3-8", "--reference", "streamed", "--reference-layers", "2"]
+    few = ["--positions", "40", "--greedy-tokens", "4", "--json"]
+    node = lab.run("verify", str(_make(lab, name)), *_MLX, *ring, *few)
+    assert node.end(120) == 0, node.told
+    checks = {one["check"]: one["passed"] for one in node.result["checks"]}
+    assert set(checks.values()) == {True}
+    assert {"exact", "state", "repeat"} <= checks.keys()
+
+
 def _make(lab: Lab, name: str) -> Path:
     """Write the tiny checkpoint of a family."""
     return make_family(lab.folder / "model", name)
