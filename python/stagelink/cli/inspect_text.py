@@ -158,7 +158,8 @@ def _cuts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         return [("cuts", f"before any layer of 1-{layers - 1}" if layers > 1 else "none")]
     lines = [("cuts", "before layer " + ", ".join(map(str, allowed)) if allowed else "none")]
     reasons = dict.fromkeys(facts["forbidden_cuts"].values())
-    return lines + [("", f"elsewhere {why}") for why in list(reasons)[:1]]
+    where = "elsewhere " if allowed else ""
+    return lines + [("", where + why) for why in list(reasons)[:1]]
 
 
 def _stages(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -55,10 +55,11 @@ def even_ranges(layers: int, world: int, allowed: Sequence[int] | None = None) -
 def _nearest(wanted: Sequence[int], allowed: Sequence[int]) -> list[int]:
     """Return an allowed cut for each wanted one, ascending and as near as they go."""
     if len(wanted) > len(allowed):
-        cuts = ", ".join(map(str, allowed)) or "none"
+        cuts = ", ".join(map(str, allowed))
+        only = f"can only be cut before layers {cuts}" if allowed else "cannot be cut"
+        most = f"{len(allowed) + 1} or less" if allowed else "1"
         raise PlacementError(
-            f"{len(wanted) + 1} stages asked for, but the model can only be cut before layers "
-            f"{cuts}: use --stages {len(allowed) + 1} or less",
+            f"{len(wanted) + 1} stages asked for, but the model {only}: use --stages {most}",
             reason="too_many_stages",
         )
     found: list[int] = []

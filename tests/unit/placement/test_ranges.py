@@ -67,6 +67,12 @@ def test_more_stages_than_allowed_cuts_names_them() -> None:
     assert caught.value.reason == "too_many_stages"
 
 
+def test_more_stages_than_one_of_a_model_without_cuts_says_so() -> None:
+    with pytest.raises(PlacementError, match=r"cannot be cut: use --stages 1$") as caught:
+        even_ranges(30, 2, ())
+    assert caught.value.reason == "too_many_stages"
+
+
 @given(layers=st.integers(1, 100), world=st.integers(1, 64))
 def test_a_model_that_can_be_cut_everywhere_is_cut_evenly(layers: int, world: int) -> None:
     if world <= layers:
