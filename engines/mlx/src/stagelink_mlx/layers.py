@@ -152,7 +152,9 @@ class LayerRange:
             del named
             module.eval()
             if self._has_short_sums:
-                use_short_sums(module, tied=at is None and self._family.tied)
+                # A follower may hold the embedding to look tokens up, and has no head.
+                is_head = at is None and self._lead and self._family.tied
+                use_short_sums(module, tied=is_head)
             # One by one: what an array was laid out from is freed before the next is.
             for array in dict(tree_flatten(module.parameters())).values():
                 mx.eval(array)
