@@ -27,7 +27,6 @@ def _dbrx() -> dict[str, Variant]:
         "two_layers": Variant("dbrx", {"num_hidden_layers": 2, "vocab_size": 259}),
         "as_it_is": Variant("dbrx"),
         "bfloat16_file": Variant("dbrx", stored="bfloat16"),
-        "tied": _refused("dbrx", {"tie_word_embeddings": True}, "tie_word_embeddings"),
         "unknown": _refused("dbrx", {"rows_twisted": 3}, "rows_twisted"),
         "other_theta": _refused(
             "dbrx", {"rope_parameters": {"rope_theta": 10000.0}}, "30000", "config_field"
@@ -188,9 +187,8 @@ def _ling() -> dict[str, Variant]:
         "as_released": Variant(_LING, {"rope_parameters": None}, _LING_RELEASED),
         "all_attend": Variant(_LING, {"layer_types": ["full_attention"] * 8}),
         "yarn": Variant(_LING, {"rope_parameters": {**PLAIN, **yarn, "mscale_all_dim": 0.7}}),
-        "no_architecture": Variant(
-            _LING, {}, {"architectures": None}, "engine_family", "bailing_hybrid"
-        ),
+        # Then it is taken for the other family of the type, which has other fields.
+        "no_architecture": _refused(_LING, {"architectures": None}, "group_norm_size"),
     }
     for key, values in (
         ("q_lora_rank", (None,)),

@@ -15,7 +15,7 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
-from tests.engines.mlx.held_whole import write_whole
+from tests.engines.mlx.held_whole import quantized_whole, write_whole
 from tests.engines.mlx.late_families import LATE
 from tests.engines.mlx.late_whole_variants import VARIANTS as WHOLE
 from tests.engines.mlx.rig import in_chunks, logits_of, make_pipeline, token_ids
@@ -120,6 +120,19 @@ def test_a_split_has_the_bits_of_the_whole_in_bfloat16(tmp_path: Path, name: str
     script = in_chunks(token_ids(count=40), [33, 1, 6])
     expected = make_pipeline(tmp_path, dtype="bfloat16").play(script)
     assert_same_bits(make_pipeline(tmp_path, _CUTS, dtype="bfloat16").play(script), expected)
+
+
+@pytest.mark.parametrize("name", ["dbrx", "minimax_m3", "ling3", "kimi_k3"])
+def test_a_split_of_experts_of_4_bits_has_the_bits_of_the_whole_in_bfloat16(
+    tmp_path: Path, name: str
+) -> None:
+    # MLX's CPU build multiplies experts that are floats in float32 alone.
+    write_whole(tmp_path, WHOLE[f"{name}-4_bits"])
+    folder, layers = quantized_whole(tmp_path, 4), 8 if name == "kimi_k3" else 6
+    script = in_chunks(token_ids(count=40), [33, 1, 6])
+    expected = make_pipeline(folder, (), layers, dtype="bfloat16").play(script)
+    split = make_pipeline(folder, [1, 2, 5], layers, dtype="bfloat16")
+    assert_same_bits(split.play(script), expected)
 
 
 def test_a_row_has_room_for_every_block_before_it(tmp_path: Path) -> None:
