@@ -5,6 +5,7 @@ It makes no files and chooses no cuts.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
 from stagelink_llamacpp import LlamaCppEngine
+from stagelink_llamacpp.context import KV_TYPES
 from stagelink_llamacpp.rounds import WINDOW_ROWS
 
 if TYPE_CHECKING:
@@ -42,17 +44,22 @@ _SETTINGS = EngineSettings(
 _CHUNKS, _STEPS = (30, 7), 3
 
 
-def make_stage(path: Path, first: int, end: int, *, floats: bool = True) -> LlamaCppEngine:
+def make_stage(
+    path: Path, first: int, end: int, *, floats: bool = True, kv: str = "auto"
+) -> LlamaCppEngine:
     """Make a stage that is not loaded; without ``floats`` of a file that only the blocks serve."""
     checkpoint = open_checkpoint(path, floats=floats)
     family = read_family(checkpoint.config, str(path), checkpoint.tensors)
-    return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=_SETTINGS)
+    settings = dataclasses.replace(_SETTINGS, kv_dtype=kv)
+    return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=settings)
 
 
-def load_stages(path: Path, cuts: Sequence[int], *, floats: bool = True) -> list[LlamaCppEngine]:
+def load_stages(
+    path: Path, cuts: Sequence[int], *, floats: bool = True, kv: str = "auto"
+) -> list[LlamaCppEngine]:
     """Load a stage for every range between the cuts."""
     bounds = itertools.pairwise((0, *cuts, rule_for(read_source(path)).layers))
-    stages = [make_stage(path, *one, floats=floats) for one in bounds]
+    stages = [make_stage(path, *one, floats=floats, kv=kv) for one in bounds]
     for stage in stages:
         stage.load()
     return stages
@@ -66,6 +73,7 @@ def assert_equal(
     floats: bool = True,
     moved: float = 0.05,
     chunks: Sequence[int] = _CHUNKS,
+    kv: str = "float16",
 ) -> None:
     """Compare the last layer's rows and the logits of prompts in chunks, and of decode steps.
 
@@ -73,9 +81,9 @@ def assert_equal(
     """
     rule = rule_for(read_source(path))
     last = f"l_out-{rule.layers - 1}"
-    pipeline = Pipeline(load_stages(path, cuts, floats=floats))
+    pipeline = Pipeline(load_stages(path, cuts, floats=floats, kv=kv))
     try:
-        with Model(path, [last]) as whole:
+        with Model(path, [last], kv=KV_TYPES[kv]) as whole:
             for places, tokens in script(streams, chunks, _STEPS):
                 expected = _run_whole(whole, places, tokens, recurrent=rule.recurrent)
                 got = pipeline.round(*_round(places, tokens))

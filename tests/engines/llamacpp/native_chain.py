@@ -71,8 +71,9 @@ class Model:
     """
 
     def __init__(
-        self, path: Path, taps: Sequence[str], rows_node: str | None = None, threads: int = 1
-    ) -> None:
+        self, path: Path, taps: Sequence[str], rows_node: str | None = None, threads: int = 1,
+        kv: int = _F16_KIND,
+    ) -> None:  # fmt: skip
         """Load the file.
 
         Raises:
@@ -93,7 +94,7 @@ class Model:
         context.n_batch = context.n_ubatch = BATCH
         context.n_threads = context.n_threads_batch = threads
         # The engine's own settings, so that its stages can be held against this.
-        context.type_k = context.type_v = _F16_KIND
+        context.type_k = context.type_v = kv
         context.flash_attn_type = _FLASH_ON
         context.kv_unified, context.swa_full = False, True
         context.cb_eval = self._hook

@@ -134,7 +134,7 @@ def test_a_chunk_longer_than_llama_cpps_own_micro_batch_splits_like_any_other(
     assert one.same_bits(other)
 
 
-@pytest.mark.parametrize("kv", ["float16", "float32"])
+@pytest.mark.parametrize("kv", ["float16", "float32", "q8_0"])
 def test_the_contexts_size_changes_no_bit(
     tmp_path: Path, split: Callable[..., Pipeline], kv: str
 ) -> None:

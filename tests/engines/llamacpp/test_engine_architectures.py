@@ -76,6 +76,35 @@ def test_long_chunks_of_every_architecture_have_the_bits_of_one_call(
     _long_chunks_are_equal(name, kind, tmp_path)
 
 
+def _equal_with_blocks_of_kv(name: str, folder: Path) -> None:
+    path = make_gguf(folder, name, kind="Q4_0", block_count=layers_for(name, 3))
+    cuts = spread(rule_for(read_source(path)), 3)
+    assert_equal(path, cuts, 2, kv="q8_0")
+    assert_equal(path, cuts, 1, chunks=LONG_CHUNKS[1], kv="q8_0")
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss", "qwen35"])
+def test_stages_with_a_kv_of_blocks_of_8_bits_equal_the_whole_file(
+    name: str, tmp_path: Path
+) -> None:
+    _equal_with_blocks_of_kv(name, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_every_architecture_with_a_kv_of_blocks_of_8_bits_equals_the_whole_file(
+    name: str, tmp_path: Path
+) -> None:
+    _equal_with_blocks_of_kv(name, tmp_path)
+
+
+def test_a_kv_of_blocks_is_refused_where_they_do_not_divide_a_head(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, "llama", attention__head_count=4)
+    with pytest.raises(ConfigError, match="16 and 16") as caught:
+        make_stage(path, 0, 4, floats=False, kv="q8_0")
+    assert caught.value.reason == "engine_dtype"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("name", NAMES)

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float32]
 
 # ggml types of the KV, and llama.cpp's switches.
-KV_TYPES = {"float32": 0, "float16": 1}
+KV_TYPES = {"float32": 0, "float16": 1, "q8_0": 8}
+# Values of a block of q8_0; it has a scale of two bytes.
+KV_BLOCK = 32
 _FLASH_ATTENTION_OFF, _FLASH_ATTENTION_ON = 0, 1
 _SPLIT_NONE = 0
 # Read, not mapped: llama.cpp copies some block types into another order, and the mapped bytes of
@@ -50,7 +52,7 @@ class Shape:
         positions: Of one sequence.
         sequences: How many.
         rows: Most rows of one call.
-        kv: ``"float16"`` or ``"float32"``.
+        kv: One of ``KV_TYPES``.
         threads: Compute threads.
         lean_rows: Most rows of a call on the CPU where fewer give the same bits; 0: no limit.
     """
@@ -68,7 +70,7 @@ class Shape:
 
         It would make float16 of a float32 KV, row by row, and so lose what that one is asked for.
         """
-        return self.kv == "float16"
+        return self.kv != "float32"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from stagelink.engine import (
     StateEnvelope,
     give_back,
 )
+from stagelink_llamacpp.context import KV_BLOCK
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
 from stagelink_llamacpp.refusal import CHECKS, refuse
@@ -84,6 +85,13 @@ class LlamaCppEngine:
                 f"scaled by its width, got {self._setup.device.kind}; use --device cpu",
                 reason="engine_device",
             )
+        lanes = self._slice.rule.kv_lanes
+        if self._setup.kv == "q8_0" and any(one % KV_BLOCK for one in lanes):
+            raise ConfigError(
+                f"llamacpp engine: expected heads that are a multiple of {KV_BLOCK} wide for KV "
+                f"dtype q8_0, got {lanes[0]} and {lanes[1]}; use --kv-dtype auto",
+                reason="engine_dtype",
+            )
         self._first, self._end, self._lead = first, end, lead
         self._loaded: Loaded | None = None
         self._broken = False
@@ -115,7 +123,7 @@ class LlamaCppEngine:
             libraries=", ".join(
                 (
                     self._library.versions,
-                    "flash attention" if setup.kv == "float16" else "plain attention",
+                    "plain attention" if setup.kv == "float32" else "flash attention",
                     f"{setup.kv} KV",
                     f"{setup.threads} threads",
                     " ".join(self._library.features),

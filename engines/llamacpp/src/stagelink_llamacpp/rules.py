@@ -42,7 +42,8 @@ _BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.(.+)")
 _GLOBAL = ("output_norm.weight", "rope_freqs.weight", "rope_factors_long.weight",
            "rope_factors_short.weight")  # fmt: skip
 _COUNT, _MTP_COUNT = "block_count", "nextn_predict_layers"
-_HEADS, _KEY_WIDTH = "attention.head_count", "attention.key_length"
+_HEADS = "attention.head_count"
+_KEY_WIDTH, _VALUE_WIDTH = "attention.key_length", "attention.value_length"
 # llama.cpp takes deepseek2 files with so many layers for Lite, which has no rank of the query.
 _QUERY_RANK = "attention.q_lora_rank"
 _LITE_LAYERS, _LITE_BY_VOCAB = (26, 27), (48, 128256)
@@ -99,6 +100,14 @@ class Rule:
         if self.architecture.embedding_by_width:
             return np.float32(math.sqrt(self.values["embedding_length"]))
         return np.float32(self.values.get("embedding_scale", 0.0) or 1.0)
+
+    @property
+    def kv_lanes(self) -> tuple[int, ...]:
+        """Widths of a key and of a value of one head, as the KV holds them."""
+        heads = self.values[_HEADS]
+        heads = max(heads) if isinstance(heads, list) else heads
+        usual = self.values["embedding_length"] // max(1, heads)
+        return tuple(int(self.values.get(key, usual)) for key in (_KEY_WIDTH, _VALUE_WIDTH))
 
     def query_scale(self, first: int, end: int) -> QueryScale | None:
         """Return what must be set in a call of layers ``first..end``; ``None`` for nothing.

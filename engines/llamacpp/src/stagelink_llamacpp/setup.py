@@ -31,7 +31,7 @@ class Setup:
 
     Attributes:
         device: Where.
-        kv: ``"float16"`` or ``"float32"``.
+        kv: One of ``context.KV_TYPES``.
         threads: Compute threads.
     """
 
