@@ -102,6 +102,23 @@ def test_a_ring_takes_a_file_that_is_not_read_as_floats_where_no_engine_reads_an
     assert caught.value.reason == "rope_scaling"
 
 
+def test_a_file_that_was_quantized_with_an_importance_matrix_equals_the_whole_file(
+    tmp_path: Path,
+) -> None:
+    marks = {
+        "quantize.imatrix.file": "model.imatrix",
+        "quantize.imatrix.dataset": "calibration.txt",
+        "quantize.imatrix.entries_count": 210,
+        "quantize.imatrix.chunks_count": 125,
+    }
+    path = make_gguf(tmp_path, "llama", kind="Q4_0", others=marks)
+    read = read_source(path).values
+    assert {key: read[key] for key in marks} == marks
+    # The float engines read it too.
+    open_checkpoint(path)
+    assert_equal(path, (4,))
+
+
 def test_a_damaged_file_of_a_known_architecture_opens_for_nobody(tmp_path: Path) -> None:
     path = make_gguf(tmp_path, "llama", tensors={"token_embd.weight": (250, 64)})
     with pytest.raises(CheckpointError) as caught:

@@ -164,6 +164,7 @@ def make_gguf(
     seed: int = 0,
     tensors: Mapping[str, tuple[int, ...] | None] | None = None,
     alignment: int | None = None,
+    others: Mapping[str, object] | None = None,
     **changes: object,
 ) -> Path:
     """Write file ``name`` of ``VALUES`` into ``folder`` and return its path.
@@ -178,6 +179,7 @@ def make_gguf(
         seed: Another seed gives other weights.
         tensors: Further tensors, name and shape; ``None`` leaves one out.
         alignment: ``general.alignment``, where it is said.
+        others: Metadata besides, under their whole keys.
         changes: Metadata to set otherwise, under the architecture's prefix, with ``__`` for a dot;
             ``None`` leaves a key out.
     """
@@ -195,6 +197,8 @@ def make_gguf(
         writer.add_custom_alignment(alignment)
     for key, value in values.items():
         _add(writer, f"{architecture}.{key}", value)
+    for key, value in (others or {}).items():
+        _add(writer, key, value)
     _add_tokenizer(writer)
     for tensor, shape in {**shapes_of(name, values), **(tensors or {})}.items():
         if shape is not None:
