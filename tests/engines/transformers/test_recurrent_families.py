@@ -44,7 +44,7 @@ _OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     """Return a function that makes the checkpoint of a family, or finds the one made before."""
     tiny = Tiny(tmp_path_factory.mktemp("recurrent"))
     with pytest.MonkeyPatch.context() as patch:
@@ -53,9 +53,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         yield tiny
 
 
-def _line(make_stage: MakeStage, folder: Path, *cuts: int) -> Pipeline:
+def _line(make_stage: MakeStage, folder: Path, *cuts: int, dtype: str = "float32") -> Pipeline:
     def stage(first: int, end: int) -> Any:
-        made = make_stage(folder, first, end)
+        made = make_stage(folder, first, end, dtype=dtype)
         made.load()
         return made
 
@@ -85,7 +85,7 @@ def _logits(pipeline: Pipeline, chunks: Sequence[int]) -> npt.NDArray[np.float32
 
 @pytest.mark.parametrize("name", RECURRENT)
 def test_a_prompt_and_decoded_rows_have_the_bits_of_the_librarys_model(
-    folders: Callable[[str], Path], make_stage: MakeStage, name: str
+    folders: Tiny, make_stage: MakeStage, name: str
 ) -> None:
     chunks = (_PROMPT, *(1,) * _VERIFY)
     got = _logits(_line(make_stage, folders(name)), chunks)
@@ -94,7 +94,7 @@ def test_a_prompt_and_decoded_rows_have_the_bits_of_the_librarys_model(
 
 @pytest.mark.parametrize("name", [*CLAMPED, *ANEW])
 def test_a_verify_has_the_bits_of_decoded_rows(
-    folders: Callable[[str], Path], make_stage: MakeStage, name: str
+    folders: Tiny, make_stage: MakeStage, name: str
 ) -> None:
     pipelines = [_line(make_stage, folders(name)) for _ in range(2)]
     verified, decoded = (
@@ -108,7 +108,7 @@ def test_a_verify_has_the_bits_of_decoded_rows(
 @pytest.mark.parametrize("kept", [0, 5])
 @pytest.mark.parametrize("name", [*CLAMPED, *ANEW])
 def test_a_verify_that_is_kept_in_part_goes_on_as_decoding_that_stopped(
-    folders: Callable[[str], Path], make_stage: MakeStage, name: str, kept: int
+    folders: Tiny, make_stage: MakeStage, name: str, kept: int
 ) -> None:
     pipeline, plain = (_line(make_stage, folders(name), 1, 3) for _ in range(2))
     pipeline.play(in_chunks(IDS, (_PROMPT, _VERIFY)))
@@ -123,7 +123,7 @@ def test_a_verify_that_is_kept_in_part_goes_on_as_decoding_that_stopped(
 
 @pytest.mark.parametrize("name", [*ANEW, *PLAIN])
 def test_chunks_of_a_prompt_go_on_from_those_before(
-    folders: Callable[[str], Path], make_stage: MakeStage, name: str
+    folders: Tiny, make_stage: MakeStage, name: str
 ) -> None:
     expected = _library(folders(name), (len(IDS),))
     got = _logits(_line(make_stage, folders(name)), (20, 20, 7, 1, 16))
@@ -131,16 +131,45 @@ def test_chunks_of_a_prompt_go_on_from_those_before(
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_a_split_has_the_bits_of_the_whole(
-    folders: Callable[[str], Path], make_stage: MakeStage, name: str
-) -> None:
+def test_a_split_has_the_bits_of_the_whole(folders: Tiny, make_stage: MakeStage, name: str) -> None:
     script = in_chunks(IDS, (33, 7, 1, 5, 18))
     whole = _line(make_stage, folders(name)).play(script)
     assert_same_bits(_line(make_stage, folders(name), 1, 2).play(script), whole)
 
 
+@pytest.mark.parametrize("name", ["mamba", "falcon_mamba", "mamba2"])
+def test_rows_of_16_bits_are_refused_where_layers_add_up_in_float32(
+    folders: Tiny, make_stage: MakeStage, name: str
+) -> None:
+    with pytest.raises(ConfigError, match="--dtype float32") as caught:
+        make_stage(folders(name, "bfloat16"), 0, 2, dtype="bfloat16")
+    assert caught.value.reason == "engine_dtype"
+
+
+@pytest.mark.parametrize("name", ["nemotron_h", "jamba", "granitemoehybrid"])
+def test_a_split_in_bfloat16_has_the_bits_of_the_whole(
+    folders: Tiny, make_stage: MakeStage, name: str
+) -> None:
+    script = in_chunks(IDS, (33, 7, 1, 5, 18))
+    folder = folders(name, "bfloat16")
+    whole, split = (
+        _line(make_stage, folder, *cuts, dtype="bfloat16").play(script) for cuts in ((), (1, 2))
+    )
+    assert_same_bits(split, whole)
+
+
+def test_a_row_that_leaves_in_another_dtype_is_refused_where_no_field_says_it(
+    folders: Tiny, make_stage: MakeStage
+) -> None:
+    stage = make_stage(folders("mamba", "float32"), 0, LAYERS)
+    stage._model.dtype = torch.bfloat16
+    with pytest.raises(ConfigError) as caught:
+        stage.load()
+    assert caught.value.reason == "engine_dtype"
+
+
 def test_streams_that_share_a_layers_own_state_are_refused(
-    folders: Callable[[str], Path], make_stage: MakeStage
+    folders: Tiny, make_stage: MakeStage
 ) -> None:
     with pytest.raises(ConfigError, match="forget") as caught:
         make_stage(folders("recurrent_gemma"), 0, LAYERS).load()
@@ -149,7 +178,7 @@ def test_streams_that_share_a_layers_own_state_are_refused(
 
 @pytest.mark.parametrize("name", ["mamba", "jamba"])
 def test_a_scan_that_begins_anew_is_refused_where_nobody_knows_of_it(
-    folders: Callable[[str], Path],
+    folders: Tiny,
     make_stage: MakeStage,
     monkeypatch: pytest.MonkeyPatch,
     name: str,

@@ -17,7 +17,7 @@ from stagelink_transformers.model import LayerRange
 from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
 from stagelink_transformers.state import can_be_saved, encode_state, parse_state, state_envelope
 from stagelink_transformers.streams import Stream
-from stagelink_transformers.trial import try_range
+from stagelink_transformers.trial import refuse_rows, try_range
 from stagelink_transformers.weights import fill, kept_dtypes
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class TransformersEngine:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._model = LayerRange(family, first, end, lead=lead, dtype=self._dtype)
+        if self._dtype != torch.float32 and getattr(self._model.config, "residual_in_fp32", False):
+            raise refuse_rows(family, self._dtype)
         self._weight_bytes = self._model.parameter_bytes(kept_dtypes(self._model))
         self._boundary = Boundary(family.width, settings.dtype, self._dtype, self._device)
         self._streams: dict[int, Stream] = {}

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from stagelink.engine import ConfigError
 from stagelink_transformers.calls import VERIFY_ROWS
 from stagelink_transformers.refusal import refuse_config
 from stagelink_transformers.streams import Stream
 
 if TYPE_CHECKING:
-    from stagelink.engine import ConfigError, Family
+    from stagelink.engine import Family
     from stagelink_transformers.model import LayerRange
 
 _BEFORE: Final = 5
@@ -34,18 +35,27 @@ def try_range(
 
     Raises:
         ConfigError: ``engine_family`` where the library's modules do not run as layers ``span``,
-            or where rows do not go on from what stands before them.
+            or where rows do not go on from what stands before them; ``engine_dtype``.
     """
     try:
         is_right = _goes_on(model, family, device)
         if model.lead:
             model.head(torch.zeros(1, family.width, dtype=model.dtype, device=device))
+    except ConfigError:
+        raise
     except Exception as error:  # whatever the library raises for a range of its modules
         why = f"{family.model_type}, which did not: {' '.join(str(error).split())[:200]}"
         raise _refusal(span, why) from error
     if not is_right:
         why = f"{family.model_type}, whose rows forget what stands before them in their stream"
         raise _refusal(span, why)
+
+
+def refuse_rows(family: Family, dtype: torch.dtype) -> ConfigError:
+    """Return the refusal of 16-bit rows where layers hand on float32: a cut would round them."""
+    kind = str(dtype).removeprefix("torch.")
+    expected = f"rows in float32, in which the layers of {family.model_type} add up"
+    return refuse_config("engine_dtype", expected, kind, "use --dtype float32")
 
 
 def _goes_on(model: LayerRange, family: Family, device: torch.device) -> bool:
@@ -58,6 +68,8 @@ def _goes_on(model: LayerRange, family: Family, device: torch.device) -> bool:
     rows = every.to(device=device, dtype=model.dtype)
     whole, several, single, other = (Stream(model, len(rows)) for _ in range(4))
     expected = whole.run(rows)
+    if expected.dtype != model.dtype:
+        raise refuse_rows(family, model.dtype)
     several.run(rows[:_BEFORE])
     single.run(rows[:_BEFORE])
     other.run(rows[-_BEFORE:])
