@@ -195,6 +195,8 @@ def _ling() -> dict[str, Variant]:
         ("kda_safe_gate", (False,)),
         ("norm_topk_prob", (False,)),
         ("n_group", (1,)),
+        # Norms of latents have another one, which no config says.
+        ("rms_norm_eps", (0.01,)),
         ("num_experts_per_tok", (1,)),
         ("first_k_dense_replace", (0, 8)),
     ):

@@ -101,6 +101,7 @@ KIMI_K3_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 ),
             ),
             has_blocks=True,
+            drafter=("mtp.",),
             settle=settle_kimi_k3,
         ),
     }
