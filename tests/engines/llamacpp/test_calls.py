@@ -141,6 +141,8 @@ def test_the_last_call_of_a_wide_chunk_is_a_small_one_that_begins_among_computed
 @pytest.mark.parametrize(
     ("values", "rows"),
     [
+        ({}, 0),
+        ({"embedding_length": 64, "feed_forward_length": ["a", None, -(1 << 40)]}, 0),
         ({"embedding_length": 2048, "feed_forward_length": 8192}, 0),
         ({"embedding_length": 3072, "feed_forward_length": [8192, 4096]}, 0),
         ({"embedding_length": 3200, "feed_forward_length": 8640}, 122),

@@ -18,6 +18,7 @@ from tests.engines.llamacpp.tiny_shapes import ARCHITECTURE
 
 from stagelink.engine import ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
+from stagelink_llamacpp.calls import lean_rows
 from stagelink_llamacpp.gguf_bytes import encode_head
 from stagelink_llamacpp.rules import Rule, rule_of
 
@@ -64,6 +65,7 @@ def test_any_metadata_gives_a_rule_or_a_refusal(name: str, changes: dict[str, An
     if rule is None:
         return
     assert np.isscalar(rule.embedding_scale)
+    assert all(type(one) is int for one in (*rule.kv_lanes, lean_rows(rule.values)))
     for first, end in ((0, rule.layers), (0, rule.layers // 2), (rule.layers // 2, rule.layers)):
         if rule.range_refused(first, end) is None:
             # What is said can be written, as the type that its key has in the file or here.

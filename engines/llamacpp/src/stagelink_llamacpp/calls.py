@@ -54,6 +54,7 @@ def spans_of(rows: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _largest(values: Mapping[str, Any], key: str) -> int:
-    """Return a count, or the largest of a list with one a layer; 0 where there is none."""
+    """Return a count, or the largest of a list with one a layer; 0 for what is none."""
     value = values.get(key, 0)
-    return max((int(one) for one in (value if isinstance(value, list) else [value])), default=0)
+    told = value if isinstance(value, list) else [value]
+    return max((one for one in told if type(one) is int and one > 0), default=0)

@@ -103,11 +103,13 @@ class Rule:
 
     @property
     def kv_lanes(self) -> tuple[int, ...]:
-        """Widths of a key and of a value of one head, as the KV holds them."""
-        heads = self.values[_HEADS]
-        heads = max(heads) if isinstance(heads, list) else heads
-        usual = self.values["embedding_length"] // max(1, heads)
-        return tuple(int(self.values.get(key, usual)) for key in (_KEY_WIDTH, _VALUE_WIDTH))
+        """Widths of a key and of a value of one head; 0 where the file says none that is one."""
+        heads = self.values.get(_HEADS)
+        heads = heads[0] if isinstance(heads, list) and heads else heads
+        is_count = type(heads) is int and heads > 0
+        usual = self.values["embedding_length"] // heads if is_count else 0
+        told = (self.values.get(key, usual) for key in (_KEY_WIDTH, _VALUE_WIDTH))
+        return tuple(one if type(one) is int else 0 for one in told)
 
     def query_scale(self, first: int, end: int) -> QueryScale | None:
         """Return what must be set in a call of layers ``first..end``; ``None`` for nothing.
