@@ -142,6 +142,55 @@ def test_a_row_has_room_for_every_block_before_it(tmp_path: Path) -> None:
     assert (family.model_type, family.row_factor) == ("kimi_k3", 4)
 
 
+def test_the_names_of_released_files_have_the_bits_of_those_that_mlx_lm_writes(
+    tmp_path: Path,
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    write_whole(tmp_path, WHOLE["kimi_k3-as_it_is"])
+    script, path = in_chunks(token_ids(count=40), [33, 1, 6]), tmp_path / "model.safetensors"
+    expected = make_pipeline(tmp_path).play(script)
+    save_file(_as_released(load_file(path)), path, {"format": "pt"})
+    assert_same_bits(make_pipeline(tmp_path, _CUTS).play(script), expected)
+
+
+def _as_released(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a tiny Kimi K3's tensors under the names, and in the parts, of released files."""
+    found: dict[str, np.ndarray] = {}
+    for name, one in tensors.items():
+        stem, _, _ = name.rpartition(".self_attn.")
+        if ".qkv_proj." in name:
+            parts = np.split(one, 3)
+            found |= {
+                f"{stem}.self_attn.{q}_proj.weight": part
+                for q, part in zip("qkv", parts, strict=True)
+            }
+        elif ".qkv_conv." in name:
+            parts = np.split(np.swapaxes(one, 1, 2), 3)
+            found |= {
+                f"{stem}.self_attn.{q}_conv1d.weight": part
+                for q, part in zip("qkv", parts, strict=True)
+            }
+        elif name.endswith(".A_log"):
+            found[name] = np.pad(one, (0, 2)).reshape(1, 1, -1, 1)
+        elif name.endswith(".embed_q.weight"):
+            values = tensors[f"{stem}.self_attn.unembed_out.weight"]
+            both = np.concatenate([np.swapaxes(one, 1, 2), values], axis=1)
+            found[f"{stem}.self_attn.kv_b_proj.weight"] = both.reshape(-1, both.shape[-1])
+        elif ".switch_mlp." in name:
+            at, _, part = name.partition(".mlp.switch_mlp.")
+            word = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}[part.split(".")[0]]
+            for n, expert in enumerate(one):
+                found[f"{at}.block_sparse_moe.experts.{n}.{word}.weight"] = expert
+        elif ".unembed_out." not in name:
+            is_sparse = f"{name.partition('.mlp.')[0]}.mlp.gate.weight" in tensors
+            named = name.replace(".mlp.", ".block_sparse_moe.") if is_sparse else name
+            for part in ("proj", "norm"):
+                named = named.replace(f"_res_{part}.weight", f"_res.{part}_weight")
+            found[named] = one
+    return {name: np.ascontiguousarray(one) for name, one in found.items()}
+
+
 def test_a_cut_beyond_the_reach_of_a_recurrence_is_refused_on_every_stage(tmp_path: Path) -> None:
     make_family(tmp_path, "bailing_hybrid")
     stages = make_pipeline(tmp_path, [3, 4])
