@@ -28,7 +28,6 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transf
 _LAYER_LISTS = ("layers_block_type", "layer_types")
 _WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim", "hidden_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 _CONTEXT = (
     *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
     *("max_context_length", "block_size", "model_max_length"),
@@ -87,7 +86,10 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
     layers = _layers(fields, config)
     width = _count(fields, _WIDTH, WIDTH_MAX)
     heads = _count(fields, _HEADS, WIDTH_MAX, 1)
-    kv_heads = _count(fields, _KV_HEADS, WIDTH_MAX, heads)
+    # OpenELM has a list of them, one a layer.
+    shared = config.get("num_kv_heads")
+    usual = shared if type(shared) is int else heads
+    kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, usual)
     head_width = fields.count("head_dim", WIDTH_MAX, max(1, width // heads))
     epsilon = next((fields.number(key) for key in _EPSILON if fields.has(key)), _EPSILON_DEFAULT)
     bos_ids = fields.ids("bos_token_id")
