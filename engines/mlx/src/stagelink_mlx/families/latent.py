@@ -53,7 +53,7 @@ def _sparse(module: str, *, neighbours: bool) -> Recipe:
         array_mask=True,
         dense=(".kv_b_proj.",),
         layout="latent",
-        kinds=MappingProxyType({"indexed_attention": "indexed"}),
+        kinds=MappingProxyType({"indexed_attention": "full"}),
         made=_DENSE | _LATENT,
         settle=settle_sparse,
     )
