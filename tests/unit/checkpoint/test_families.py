@@ -267,6 +267,15 @@ def test_families_with_several_residual_streams_have_a_wider_row():
     assert (deepseek.row_width, deepseek.needs_token_ids) == (256, True)
 
 
+def test_shared_heads_of_a_nested_attention_config_are_counted():
+    config = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 256}
+    tensors = table_of({f"transformer.blocks.{n}.ffn.w1": (64, 64) for n in range(2)})
+    family = read_family(config | {"attn_config": {"kv_n_heads": 2}}, tensors=tensors)
+    alone = read_family(config, tensors=tensors)
+    bytes_of_four = alone.layer_state(0).bytes_per_position
+    assert family.layer_state(0).bytes_per_position == bytes_of_four // 2 > 0
+
+
 def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
     config = {
         "model_type": "olmo9",

@@ -86,10 +86,7 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
     layers = _layers(fields, config)
     width = _count(fields, _WIDTH, WIDTH_MAX)
     heads = _count(fields, _HEADS, WIDTH_MAX, 1)
-    # OpenELM has a list of them, one a layer.
-    shared = config.get("num_kv_heads")
-    usual = shared if type(shared) is int else heads
-    kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, usual)
+    kv_heads = fields.count("num_key_value_heads", WIDTH_MAX, _usual_kv_heads(config, heads))
     head_width = fields.count("head_dim", WIDTH_MAX, max(1, width // heads))
     epsilon = next((fields.number(key) for key in _EPSILON if fields.has(key)), _EPSILON_DEFAULT)
     bos_ids = fields.ids("bos_token_id")
@@ -113,6 +110,16 @@ def read_wide(source: Source, model_type: str, tensors: Mapping[str, TensorInfo]
         kv_values=2 * kv_heads * head_width,
         row_factor=_row_factor(fields, model_type, layers),
     )
+
+
+def _usual_kv_heads(config: Mapping[str, Any], heads: int) -> int:
+    """What other names than the usual one say; as many as there are heads where none does."""
+    nested = config.get("attn_config")
+    shared = config.get("num_kv_heads")
+    if shared is None and isinstance(nested, dict):  # dbrx
+        shared = nested.get("kv_n_heads")
+    # OpenELM has a list of them, one a layer.
+    return shared if type(shared) is int and 0 < shared <= heads else heads
 
 
 def _check_decoder(fields: Fields, model_type: str) -> None:
