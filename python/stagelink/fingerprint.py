@@ -134,7 +134,7 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
     if tokenizer is None:
         return None
     return {
-        "json": hashlib.sha256(tokenizer.canonical_json).hexdigest(),
+        "json": tokenizer.digest(),
         "eos": tokenizer.eos_ids,
         "bos": tokenizer.bos_id,
     }

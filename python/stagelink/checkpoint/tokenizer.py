@@ -6,6 +6,7 @@ It applies no chat template and keeps no state of a text in progress.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint.refusal import refuse, shown
@@ -54,14 +55,15 @@ class Tokenizer:
             CheckpointError: ``tokenizer`` when the library refuses it or it contradicts
                 ``special``; ``tokenizer_decoder`` when its decoder is not a byte-exact one.
         """
-        self._data = data
         self._where = where
         self._inner = _load(data, where)
         # A file may carry the truncation of its training; a prompt is never cut or padded.
         self._inner.no_truncation()
         self._inner.no_padding()
-        self._value = parse_object(data, where, reason="tokenizer")
-        self._bytes_of = _byte_rule(self._value.get("decoder"), where)
+        value = parse_object(data, where, reason="tokenizer")
+        self._bytes_of = _byte_rule(value.get("decoder"), where)
+        # The parsed file, until it is its digest: it takes more than the loaded tokenizer does.
+        self._identity: dict[str, Any] | str = value
         self.vocab: int = self._inner.get_vocab_size(with_added_tokens=True)
         self.bos_id = special.bos_id
         self.special_names = dict(special.names)
@@ -70,10 +72,11 @@ class Tokenizer:
         self.eos_ids: tuple[int, ...] = tuple(sorted(found))
         self._check(special)
 
-    @property
-    def canonical_json(self) -> bytes:
-        """The tokenizer.json in its one byte form, for the fingerprint."""
-        return canonical(self._value)
+    def digest(self) -> str:
+        """Return the SHA-256 of tokenizer.json in its one byte form, for the fingerprint."""
+        if isinstance(self._identity, dict):
+            self._identity = hashlib.sha256(canonical(self._identity)).hexdigest()
+        return self._identity
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """Return the ids of ``text``; ``add_special`` adds what the model wants around a text.

@@ -197,7 +197,9 @@ def prepare(
             reason="engine_invariance",
         )
     fingerprint = _fingerprint(checkpoint, settings, ranges)
-    if rank > 0:
+    if rank == 0:
+        checkpoint.release_words()
+    else:
         # Rows come in and go out here; what text is, only rank 0 is asked.
         checkpoint.release_tokenizer()
     return Stage(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from stagelink.checkpoint.open import open_checkpoint
+from stagelink.checkpoint.strict_json import canonical
 from stagelink.errors import CheckpointError
 
 TEXTS = [
@@ -42,6 +44,15 @@ def test_text_comes_back_whole_and_from_the_bytes_of_its_tokens(folder, text):
 def test_the_truncation_of_a_tokenizer_json_does_not_cut_a_prompt(folder):
     assert folder.tokenizer["truncation"]["max_length"] == 3
     assert len(tokenizer_of(folder).encode("abcdefgh")) == 8
+
+
+def test_the_digest_of_a_tokenizer_json_is_of_its_values_and_lets_the_parsed_file_go(folder):
+    tokenizer = tokenizer_of(folder)
+    first = tokenizer.digest()
+    assert tokenizer.digest() == first == hashlib.sha256(canonical(folder.tokenizer)).hexdigest()
+    assert not [one for one in vars(tokenizer).values() if isinstance(one, dict) and "model" in one]
+    folder.tokenizer["truncation"]["max_length"] = 4
+    assert tokenizer_of(folder).digest() != first
 
 
 def test_special_tokens_in_a_text_become_their_ids_and_can_be_kept_or_skipped(folder):
