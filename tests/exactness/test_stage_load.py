@@ -1,6 +1,7 @@
 """A third of SmolLM2 loads from the cached conversion in less than a second beyond imports.
 
-The seconds are the processor's, which a busy machine does not stretch; `-s` prints them.
+The seconds are the processor's, which a busy machine does not stretch; `-s` prints them, and those
+of the clock on the wall.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ factory = find_engine(name)
 for module in modules:
     importlib.import_module(module)
 open_checkpoint("smollm2")
-begin = time.process_time()
+begin, wall = time.process_time(), time.perf_counter()
 checkpoint = open_checkpoint("smollm2")
 family = read_family(checkpoint.config, tensors=checkpoint.tensors)
 engine = factory(checkpoint, family, 10, 20, lead=False, settings=EngineSettings())
 engine.load()
-seconds = time.process_time() - begin
+seconds, wall = time.process_time() - begin, time.perf_counter() - wall
 names = family.own_tensors(10, 20, False)
 own = sum(checkpoint.tensors[one].nbytes for one in names)
-print(json.dumps({"seconds": seconds, "own": own, "read": checkpoint.bytes_read}))
+print(json.dumps({"seconds": seconds, "wall": wall, "own": own, "read": checkpoint.bytes_read}))
 """
 _MODULES = {
     "transformers": ["transformers.models.llama.modeling_llama"],
@@ -55,6 +56,7 @@ def test_a_third_of_the_model_loads_within_a_second(engine: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
     told = json.loads(done.stdout.splitlines()[-1])
     ratio = told["read"] / told["own"]
-    print(f"{engine}: {told['seconds']:.2f} s of processor time, {ratio:.3f} of the own bytes read")
+    taken = f"{told['seconds']:.2f} s of processor time in {told['wall']:.2f} s"
+    print(f"{engine}: {taken}, {ratio:.3f} of the own bytes read")
     assert 1.0 <= ratio <= BYTES_MAX
     assert told["seconds"] < SECONDS_MAX
