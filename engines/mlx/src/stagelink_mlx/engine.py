@@ -15,6 +15,7 @@ from stagelink.engine import CONTINUE, OPEN, ConfigError, EngineDescription
 from stagelink_mlx.backend import choose_backend, use_threads
 from stagelink_mlx.cache import Reach
 from stagelink_mlx.configs.arguments import check_family
+from stagelink_mlx.configs.declared import understandable
 from stagelink_mlx.layers import LayerRange
 from stagelink_mlx.refusal import CHECKS, refuse
 from stagelink_mlx.state import StateFormat, bits_of, from_bits
@@ -86,7 +87,8 @@ class MlxEngine:
         self._loaded = self._broken = False
         self._layers: LayerRange | None
         on_cpu = self._backend.name == "mlx-cpu"
-        with mx.stream(self._backend.device):
+        readable = understandable(family.model_type, family.config)
+        with mx.stream(self._backend.device), readable:
             self._layers = LayerRange(
                 checkpoint,
                 family,

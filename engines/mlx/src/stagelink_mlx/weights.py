@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from stagelink.engine import CheckpointError
+from stagelink_mlx.configs.declared import laid_out
 from stagelink_mlx.layouts.dense import DENSE_LAYOUTS
 from stagelink_mlx.layouts.handed import HANDED_LAYOUTS
 from stagelink_mlx.layouts.hybrid import HYBRID_LAYOUTS
@@ -97,7 +98,8 @@ class Weights:
 
     def _named(self, own: dict[str, mx.array]) -> dict[str, mx.array]:
         """Lay out and name the tensors of one part."""
-        laid = self._layout(own, self._family.config)
+        with laid_out(list(own)):
+            laid = self._layout(own, self._family.config)
         if self._norms_lack_one:
             laid = {name: one + 1 if _NORM in name else one for name, one in laid.items()}
         laid = self.split(laid)

@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import ConfigError
+from stagelink_mlx.configs.declared import check_declared
 from stagelink_mlx.families.named import meant_type
 from stagelink_mlx.families.recipes import HANDLED, HARMLESS, RECIPES
 from stagelink_mlx.families.unserved import UNSERVED
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from stagelink.engine import Family
     from stagelink_mlx.families.recipes import Recipe
 
-__all__ = ["check_family", "model_arguments", "rope_of_layer"]
+__all__ = ["check_family", "check_kinds", "model_arguments", "rope_of_layer"]
 
 
 # Arguments of mlx_lm that no config has, and those that only its own RoPE reads.
@@ -58,6 +59,22 @@ def check_family(family: Family) -> Recipe:
     return recipe
 
 
+def check_kinds(config: Mapping[str, Any], recipe: Recipe) -> None:
+    """Refuse fields of a kind that no argument of the layers is, before anything counts with them.
+
+    Args:
+        config: The fields, in the usual words.
+        recipe: How the family is built.
+
+    Raises:
+        ConfigError: ``config_field``.
+    """
+    taken = _arguments_class(models_module(recipe.module), recipe)
+    names = _arguments(taken, recipe)
+    left = {usual: name for usual, name in names.items() if usual not in recipe.made}
+    check_declared(taken, left, config, settled=False)
+
+
 def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     """Return the module of mlx_lm and the arguments that its ``Model`` takes for the whole model.
 
@@ -66,14 +83,20 @@ def model_arguments(family: Family, recipe: Recipe) -> tuple[ModuleType, Any]:
     """
     module = models_module(recipe.module)
     taken = _arguments_class(module, recipe)
-    # By the usual word of each; a few families have others.
-    names = {recipe.words.get(name, name): name for name in inspect.signature(taken).parameters}
+    names = _arguments(taken, recipe)
     known = frozenset(names)
     config = family.config
     for key, value in config.items():
         _check_field(recipe, key, value, known, config)
     passed = {key: config[key] for key in known & config.keys() - HANDLED}
-    passed |= {key: value for key, value in _derived(family, recipe).items() if key in known}
+    derived = {key: value for key, value in _derived(family, recipe).items() if key in known}
+    check_declared(
+        taken,
+        names,
+        {key: one for key, one in passed.items() if key not in derived},
+        settled=True,
+    )
+    passed |= derived
     passed["model_type"] = recipe.model_type or family.model_type
     if recipe.meant is not None:
         # What mlx_lm would take for meant need not be what the family's config means.
@@ -100,6 +123,11 @@ def _arguments_class(module: ModuleType, recipe: Recipe) -> Any:
         return getattr(module, recipe.arguments)
     lender = models_module("qwen3_5")
     return getattr(lender, recipe.arguments)
+
+
+def _arguments(taken: type, recipe: Recipe) -> dict[str, str]:
+    """Return the arguments' names by the usual word of each; a few families have others."""
+    return {recipe.words.get(name, name): name for name in inspect.signature(taken).parameters}
 
 
 def _check_field(
@@ -135,6 +163,9 @@ def _derived(family: Family, recipe: Recipe) -> dict[str, Any]:
         # No experts that all rows share is None there, and would be a block of no width as 0.
         "n_shared_experts": family.config.get("n_shared_experts") or None,
     }
+    if family.model_type == "dbrx":
+        # The engine's own experts take the place of a list, which has as many as a config says.
+        found["ffn_config"] = {**family.config["ffn_config"], "moe_num_experts": 1, "moe_top_k": 1}
     if family.model_type == "gemma3n_text":
         # Masks are the engine's.
         found["sliding_window"] = 1

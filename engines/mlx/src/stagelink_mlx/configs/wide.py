@@ -10,6 +10,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from stagelink_mlx.configs.arguments import check_kinds
+from stagelink_mlx.configs.declared import check_said
 from stagelink_mlx.families.named import meant_type
 from stagelink_mlx.refusal import refuse_field
 
@@ -117,6 +119,8 @@ def understood(family: Family, recipe: Recipe, file: Mapping[str, Any]) -> Famil
     if recipe.meant is None:
         return family
     usual = _usual_words(family.config, recipe)
+    check_said(usual)
+    check_kinds(usual, recipe)
     said = {key: value for key, value in usual.items() if key not in _WORDS}
     if said.get("use_sliding_window", False) is False:
         # Left off, or not named: then the layers before those that slide say nothing. Any other
