@@ -187,6 +187,21 @@ def test_a_stage_that_quantizes_hides_no_error_of_one_that_does_not() -> None:
     assert held.for_stage("numpy").relative > 0.1
 
 
+def test_quantized_rows_may_choose_other_experts_and_nothing_beside_them_may() -> None:
+    plain, routed = (
+        limits_for(["float32"], ["llamacpp-cpu", "torch-cpu"], ["numpy"], is_routed=one)
+        for one in (False, True)
+    )
+    held, beside = routed.for_stage("llamacpp-cpu"), routed.for_stage("torch-cpu")
+    assert held.relative > plain.for_stage("llamacpp-cpu").relative
+    # Such rows are few: a fault of the stage is in most of them.
+    assert held.usual == plain.for_stage("llamacpp-cpu").usual
+    assert (routed.top1 < plain.top1, routed.kl_most > plain.kl_most) == (True, True)
+    assert (beside.relative, beside.usual) == (LIMITS.relative, LIMITS.usual)
+    whole = limits_for(["float32"], ["torch-cpu"], ["llamacpp-cpu"], is_routed=True)
+    assert whole.for_stage("torch-cpu").relative == held.relative
+
+
 def test_a_row_that_another_expert_computed_is_no_fault_and_many_are() -> None:
     rows = np.tile(ROWS, (10, 1))
     few, many = rows.copy(), rows.copy()

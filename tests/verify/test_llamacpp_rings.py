@@ -58,6 +58,21 @@ def test_a_ring_with_llama_cpp_is_close_to_numpy_and_repeats_its_bits(
         assert f"rank {rank}, {engine}" in names[rank]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3moe"])
+def test_quantized_experts_between_other_engines_pass(
+    lab: Lab, tmp_path: Path, name: str, kind: str
+) -> None:
+    model = make_gguf(tmp_path, name, kind=kind)
+    flags = ["--reference-engine", "torch", "--checks", "close"]
+    found = receipt(verify(lab, "--engines", "llamacpp,torch", *flags, model=model), 0)
+    own = [one["own"] for one in found["measured"]["boundaries"][:-1]]
+    # Llama.cpp chose other experts for a few rows; the stage beside it has torch's own bytes.
+    assert own[0]["relative"] > 3 * own[0]["usual"] > 0.0
+    assert own[1]["relative"] == 0.0
+
+
 def test_a_ring_of_llama_cpp_alone_has_the_bytes_of_the_whole(lab: Lab, tmp_path: Path) -> None:
     model = make_gguf(tmp_path, "qwen3", kind="Q4_0")
     flags = ["--engine", "llamacpp", "--layers", "0-3,3-5,5-8"]

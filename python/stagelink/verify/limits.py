@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Kernels that quantize what they multiply: llama.cpp on a file of 4 bits.
 _QUANTIZING = ("llamacpp", "llama.cpp")
-_QUANTIZED_RELATIVE = 0.3
+_QUANTIZED_USUAL = 0.3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Limits:
         top1: The least share of positions with the same best token.
         relative: Largest error of a stage's rows, given the same rows (`figures.Drift`).
         usual: Error that nine of ten of these rows stay under.
+        quantizing: Largest error of the rows of a stage that quantizes what it multiplies.
     """
 
     difference: float
@@ -36,6 +37,7 @@ class Limits:
     top1: float
     relative: float
     usual: float
+    quantizing: float = 0.3
 
     def for_stage(self, engine: str) -> Limits:
         """Return what a stage's own error is held against, by what computes there.
@@ -46,8 +48,8 @@ class Limits:
             return self
         return dataclasses.replace(
             self,
-            relative=max(self.relative, _QUANTIZED_RELATIVE),
-            usual=max(self.usual, _QUANTIZED_RELATIVE),
+            relative=max(self.relative, self.quantizing),
+            usual=max(self.usual, _QUANTIZED_USUAL),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -84,6 +86,10 @@ _RECURRENT = {
 _QUANTIZED = Limits(
     difference=float("inf"), kl_mean=2e-2, kl_most=0.5, top1=0.90, relative=0.0, usual=0.0
 )
+# What was quantized to 8 bits may choose another expert too.
+_QUANTIZED_ROUTED = dataclasses.replace(
+    _QUANTIZED, kl_mean=3e-2, kl_most=1.0, top1=0.70, quantizing=1.8
+)
 
 
 def limits_for(
@@ -101,14 +107,14 @@ def limits_for(
     """
     found = [_of_dtype(dtype, is_routed, is_recurrent) for dtype in dtypes]
     if any(backend.startswith(_QUANTIZING) for backend in (*backends, *references)):
-        found.append(_QUANTIZED)
+        found.append(_QUANTIZED_ROUTED if is_routed else _QUANTIZED)
     widest = {
         field.name: max(getattr(one, field.name) for one in found)
         for field in dataclasses.fields(Limits)
     }
     if any(backend.startswith(_QUANTIZING) for backend in references):
-        for name in ("relative", "usual"):
-            widest[name] = max(widest[name], _QUANTIZED_RELATIVE)
+        widest["relative"] = max(widest["relative"], widest["quantizing"])
+        widest["usual"] = max(widest["usual"], _QUANTIZED_USUAL)
     return Limits(**{**widest, "top1": min(one.top1 for one in found)})
 
 
