@@ -112,7 +112,7 @@ def file_values(architecture: str, own: Mapping[str, Any], vocab: int) -> dict[s
 
 def refused(text: str) -> ConfigError:
     """Say what another engine is needed for."""
-    advice = "use another engine: --engine torch, mlx or transformers"
+    advice = "use an engine that stagelink inspect names, else the model's safetensors folder"
     return ConfigError(f"llamacpp engine: {text}; {advice}", reason="engine_family")
 
 
