@@ -223,8 +223,8 @@ def _interval(family: Family) -> int:
     interval = full.index(True) + 1 if any(full) else family.layers + 1
     if full != [(n + 1) % interval == 0 for n in range(family.layers)]:
         raise ConfigError(
-            f"mlx engine: layer_types: expected every {interval}th layer to be a full one, got "
-            f"another order; {ADVICE}",
+            f"mlx engine: layer_types: expected one full layer in {interval}, each the last of "
+            f"its group, got another order; {ADVICE}",
             reason="layer_types",
         )
     return interval
