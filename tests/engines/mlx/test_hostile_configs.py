@@ -26,6 +26,7 @@ from stagelink.checkpoint.open import open_checkpoint
 from stagelink.engine import CheckpointError, ConfigError, read_family
 from stagelink.errors import StagelinkError
 from stagelink_conformance.token_families import TOKEN_FAMILIES
+from stagelink_mlx.configs.declared import check_declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +78,22 @@ def test_a_field_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=key) as caught:
             _make(tmp_path, json.dumps({**config, key: value}))
         assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [("auto", "auto"), ("gating", "per-head"), ("one_a_layer", [2, 2]), ("bound", -5)],
+)
+def test_words_and_lists_that_files_have_for_a_number_are_left_to_the_family(
+    declared: str, value: object
+) -> None:
+    class _Arguments:
+        auto: int
+        gating: bool
+        one_a_layer: int
+        bound: float
+
+    check_declared(_Arguments, {declared: declared}, {declared: value}, settled=False)
 
 
 def test_experts_that_do_not_divide_their_rows_are_refused_by_the_tensor(

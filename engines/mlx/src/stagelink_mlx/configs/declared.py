@@ -86,10 +86,8 @@ def check_declared(
     for key in names.keys() & config.keys() - _SAID_OTHERWISE:
         value = config[key]
         kinds = _kinds(declared.get(names[key], Any))
-        # One a layer, or such a list spelled as a word.
         is_list = isinstance(value, list)
-        is_spelled = isinstance(value, str) and list in kinds and not settled
-        if value is None or is_spelled:
+        if value is None or _is_spelled(value, kinds, settled=settled):
             continue
         if kinds and not is_list and not any(_is(value, kind) for kind in kinds):
             wanted = " or ".join(sorted({_WORDS.get(one, "a number") for one in kinds}))
@@ -154,6 +152,12 @@ def _is(value: object, kind: type) -> bool:
     """Return whether a value is of a kind; files say 1 for true, and 2.0 for 2."""
     is_number = kind in (bool, int, float) and type(value) in (bool, int, float)
     return is_number or type(value) is kind
+
+
+def _is_spelled(value: object, kinds: tuple[type, ...], *, settled: bool) -> bool:
+    """Return whether a word may stand there: of a switch, or what becomes a number or a list."""
+    is_open = bool in kinds or (not settled and (list in kinds or value == "auto"))
+    return isinstance(value, str) and is_open
 
 
 def _is_finite(value: float) -> bool:
