@@ -39,9 +39,10 @@ def even_ranges(layers: int, world: int, allowed: Sequence[int] | None = None) -
     if not 1 <= world <= WORLD_MAX:
         raise PlacementError(f"{world} stages asked for: expected 1 to {WORLD_MAX}", reason="world")
     if world > layers:
+        most = layers if allowed is None else len(allowed) + 1
         raise PlacementError(
             f"{world} stages asked for, but the model has {layers} layers and every stage "
-            f"needs at least one: use --stages {layers} or less",
+            f"needs at least one: use --stages {most}{' or less' if most > 1 else ''}",
             reason="too_many_stages",
         )
     small, extra = divmod(layers, world)

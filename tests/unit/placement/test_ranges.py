@@ -137,3 +137,14 @@ def test_ranges_are_short_ascii_numbers_and_the_refusal_is_short(text: str) -> N
         parse_ranges(text)
     assert caught.value.reason == "layers_text"
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("allowed", "most"), [(None, "6 or less"), ((1, 2), "3 or less"), ((), "1")]
+)
+def test_more_stages_than_layers_are_told_how_many_the_model_allows(
+    allowed: tuple[int, ...] | None, most: str
+) -> None:
+    with pytest.raises(PlacementError, match=f"use --stages {most}$") as caught:
+        even_ranges(6, 7, allowed)
+    assert caught.value.reason == "too_many_stages"
