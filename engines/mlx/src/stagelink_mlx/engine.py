@@ -344,7 +344,8 @@ def _check_cuts(family: Family, first: int, end: int) -> None:
             nearest = f"nearest allowed: {', '.join(map(str, near))}" if near else "none is allowed"
             expected = f"a cut that {family.model_type} allows"
             got = f"one before layer {at} ({why}); {nearest}"
-            raise CHECKS.refuse_config("cut_forbidden", expected, got, "change --layers")
+            advice = "change --layers" if near else "run it on one stage"
+            raise CHECKS.refuse_config("cut_forbidden", expected, got, advice)
 
 
 def _check_settings(family: Family, settings: EngineSettings) -> None:
