@@ -13,7 +13,7 @@ const LEARNED_FROM: usize = 4;
 /// What a spin lasts beyond the habit on each side: one part in so many of the wait, less what a
 /// short one does not need, within bounds. Waits differ more the longer they are, and a core that
 /// has rested for long answers as one that never did only after it has run for a while.
-const GUARD_SHARE: u32 = 6;
+const GUARD_SHARE: u32 = 5;
 const GUARD_LESS: Duration = Duration::from_micros(100);
 const GUARD_MIN: Duration = Duration::from_micros(30);
 const GUARD_MAX: Duration = Duration::from_millis(2);
@@ -24,7 +24,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(50);
 /// What waking up is worth is lost in a wait longer than this.
 const LONG: Duration = Duration::from_millis(200);
 /// A spin may take one part in so many of its wait.
-const SPUN_SHARE: u32 = 5;
+const SPUN_SHARE: u32 = 4;
 /// How late a sleeper is back, until that has been seen.
 const OVERSLEPT: Duration = Duration::from_micros(80);
 /// A sleeper that is back later than this was not late but kept away.

@@ -98,7 +98,7 @@ fn a_steady_wait_is_won_by_a_short_spin() {
     for length in [MS, MS * 3, MS * 10, MS * 100] {
         let tally = series(&mut Habit::default(), 1_000, |_, _| length);
         assert!(tally.won_share() > 0.99, "{length:?}: {tally:?}");
-        assert!(tally.spun_share() < 0.18, "{length:?}: {tally:?}");
+        assert!(tally.spun_share() < 0.2, "{length:?}: {tally:?}");
         assert!(tally.spun < US * 2_050 * 1_000, "{length:?}: {tally:?}");
     }
 }
@@ -128,7 +128,7 @@ fn rare_long_waits_cost_little_and_teach_nothing() {
 fn a_wait_that_jitters_more_than_a_spin_may_take_is_slept_through() {
     let mut habit = Habit::default();
     let tally = series(&mut habit, 1_000, |_, draw| MS + US * draw.below(9_000));
-    assert!(tally.spun_share() < 0.02, "{tally:?}");
+    assert!(tally.spun_share() < 0.05, "{tally:?}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_wait_that_grows_slowly_is_followed() {
     let mut habit = Habit::default();
     let tally = series(&mut habit, 2_000, |index, _| MS * 3 + US * 4 * index);
     assert!(tally.won_share() > 0.95, "{tally:?}");
-    assert!(tally.spun_share() < 0.18, "{tally:?}");
+    assert!(tally.spun_share() < 0.2, "{tally:?}");
 }
 
 #[test]
