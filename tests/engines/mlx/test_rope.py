@@ -18,6 +18,7 @@ import mlx.core as mx
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from stagelink.engine import ConfigError
 from stagelink_mlx.parts.rope import make_rope
 
 FAR = 100_000
@@ -42,6 +43,13 @@ def test_a_head_far_from_the_first_position_is_turned_as_transformers_turns_it(
     with mx.stream(mx.Device(mx.cpu)):
         got = np.array(make_rope(parameters, DIMS, traditional=False)(mx.array(rows), offset=FAR))
     assert np.abs(got - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("theta", [0.0, -1.0, 1e300, 10**400])
+def test_a_theta_that_float32_does_not_hold_is_refused_by_its_field(theta: float) -> None:
+    with pytest.raises(ConfigError, match="rope_theta: expected a number above 0") as caught:
+        make_rope({"rope_theta": theta}, DIMS, traditional=False)
+    assert caught.value.reason == "config_field"
 
 
 def test_one_border_between_long_and_short_waves_divides_by_no_width() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from mlx import nn
 
 from stagelink.engine import ConfigError
-from stagelink_mlx.refusal import ADVICE
+from stagelink_mlx.refusal import ADVICE, refuse_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,8 @@ def make_rope(
     its reciprocal. MLX's own RoPE makes its frequencies by an exponential, with other digits.
 
     Raises:
-        ConfigError: ``rope_scaling`` for a scaling that has no formula here.
+        ConfigError: ``rope_scaling`` for a scaling that has no formula here, ``config_field`` for a
+            theta whose powers float32 does not hold.
     """
     kind = str(parameters.get("rope_type", "default"))
     formula = _FORMULAS.get(kind)
@@ -89,7 +90,10 @@ def make_rope(
             reason="rope_scaling",
         )
     steps = (np.arange(0, dims, 2) / dims).astype(np.float32).astype(np.float64)
-    powers = (float(parameters["rope_theta"]) ** steps).astype(np.float32)
+    theta = parameters["rope_theta"]
+    if not 0.0 < theta <= float(np.finfo(np.float32).max):
+        raise refuse_field("rope_theta", "a number above 0 that float32 holds", theta)
+    powers = (float(theta) ** steps).astype(np.float32)
     plain = (np.float32(1.0) / powers).astype(np.float64)
     frequencies, factor = formula(plain, parameters)
     sign = -1.0 if is_turned_back else 1.0
