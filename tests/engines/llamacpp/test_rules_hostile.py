@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
@@ -55,6 +55,7 @@ _VALUES = st.one_of(
     name=st.sampled_from(NAMES),
     changes=st.dictionaries(st.sampled_from(_KEYS), _VALUES, min_size=1, max_size=4),
 )
+@example(name="llama", changes={"block_count": "\n"})
 def test_any_metadata_gives_a_rule_or_a_refusal(name: str, changes: dict[str, Any]) -> None:
     architecture = ARCHITECTURE.get(name, name)
     values = {**_BASE, **VALUES[name], **changes}

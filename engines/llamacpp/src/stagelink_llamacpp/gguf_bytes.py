@@ -110,7 +110,7 @@ def _plain(value: Any, kind: int) -> bytes:
     except (struct.error, OverflowError):
         raise ConfigError(
             f"llamacpp engine: expected {_FORMATS[kind]!r} to hold a number of the metadata, got "
-            f"{str(value)[:40]}; fetch the file again",
+            f"{repr(value)[:40]}; fetch the file again",
             reason="gguf_metadata",
         ) from None
 

@@ -72,7 +72,7 @@ def check_lists(values: Mapping[str, Any], count: int, prefix: str) -> None:
     for key in _ALIKE:
         value = values.get(key)
         if isinstance(value, list) and any(one != value[0] for one in value[:layers]):
-            raise refused(f"expected one {prefix}{key} for all layers, got {str(value)[:80]}")
+            raise refused(f"expected one {prefix}{key} for all layers, got {repr(value)[:80]}")
 
 
 def sliced(key: str, value: object, first: int, end: int, count: int) -> object:
@@ -118,5 +118,5 @@ def refused(text: str) -> ConfigError:
 
 def wrong(key: str, expected: str, got: object) -> ConfigError:
     """Say what a key should have been."""
-    text = f"llamacpp engine: expected {key} to be {expected}, got {str(got)[:80]}"
+    text = f"llamacpp engine: expected {key} to be {expected}, got {repr(got)[:80]}"
     return ConfigError(f"{text}; fetch the file again", reason="gguf_metadata")
