@@ -48,8 +48,9 @@ def test_a_stage_that_is_killed_is_named_and_all_end(lab: Lab, victim: int) -> N
 
 
 def test_what_rank_0s_engine_refuses_names_rank_0(lab: Lab) -> None:
-    node = lab.generate("--stages", "2", "--kv-dtype", "float7", *LONG)
-    _told_once(node, 2, "rank 0: numpy engine", "float7", "--kv-dtype")
+    # Rank 1 has nothing to refuse, so that it cannot be the first to.
+    node = lab.generate("--stages", "2", "--device", "cuda,cpu", *LONG)
+    _told_once(node, 2, "rank 0: numpy engine", "cuda", "--device")
 
 
 def test_a_chat_that_could_not_answer_ends_before_its_first_line(lab: Lab) -> None:
