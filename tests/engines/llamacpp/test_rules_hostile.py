@@ -88,7 +88,8 @@ def _rule_or_none(architecture: str, metadata: dict[str, Any]) -> Rule | None:
 def _kind(value: object) -> tuple[int, ...]:
     """The type that a file would have for a value: 64-bit numbers, so that all fit."""
     if isinstance(value, list):
-        return (9, *(_kind(value[0]) if value else (4,)))
+        # One type for all: of a list of numbers the least says whether they have a sign.
+        return (9, *(_kind(min(value)) if value else (4,)))
     if isinstance(value, bool):
         return (7,)
     if isinstance(value, int):
