@@ -15,6 +15,7 @@ pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
 from tests.engines.held import make_variant
 from tests.engines.mlx.dense_variants import DENSE, VARIANTS
+from tests.engines.mlx.held_states import forgets_a_draft, goes_on_restored
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
 from tests.engines.mlx.whole_dense_variants import VARIANTS as WHOLE_VARIANTS
@@ -44,23 +45,13 @@ def test_a_cut_to_the_beginning_of_a_verify_has_the_bits_of_never_having_drafted
     tmp_path: Path, name: str
 ) -> None:
     layers = _make(tmp_path, name)
-    cut, plain = (make_pipeline(tmp_path, _CUTS, layers) for _ in range(2))
-    ids, drafts = token_ids(1, 40), token_ids(2, 8)
-    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
-    plain.play(in_chunks(ids, [40]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
-    assert_same_bits(cut.play(tail), plain.play(tail))
+    forgets_a_draft(lambda: make_pipeline(tmp_path, _CUTS, layers), 40)
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
     layers = _make(tmp_path, name)
-    stages, fresh = (make_pipeline(tmp_path, _CUTS, layers) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
-    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, saved.save(1))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(tmp_path, _CUTS, layers))
 
 
 @pytest.mark.parametrize("name", [*_NAMES, "apertus", "nanochat", "minicpm3", "openelm"])

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
 from tests.engines.mlx.expert_families import EXPERTS
+from tests.engines.mlx.held_states import forgets_a_draft, goes_on_restored
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.longcat_variants import LONGCAT
 from tests.engines.mlx.rig import in_chunks, make_pipeline, token_ids
@@ -43,23 +44,13 @@ def test_a_cut_to_the_beginning_of_a_verify_has_the_bits_of_never_having_drafted
     tmp_path: Path, name: str
 ) -> None:
     make_family(tmp_path, name)
-    cut, plain = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
-    ids, drafts = token_ids(1, 60), token_ids(2, 8)
-    cut.play([*in_chunks(ids, [60]), *in_chunks(drafts, [8], at=60)])
-    plain.play(in_chunks(ids, [60]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
-    assert_same_bits(cut.play(tail), plain.play(tail))
+    forgets_a_draft(lambda: make_pipeline(tmp_path, _CUTS), 60)
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
     make_family(tmp_path, name)
-    stages, fresh = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 60), [33, 27]))
-    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, saved.save(1))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(tmp_path, _CUTS), [33, 27])
 
 
 @pytest.mark.parametrize("name", ["youtu", "muse_glimmer"])

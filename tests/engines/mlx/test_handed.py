@@ -15,6 +15,11 @@ from safetensors.numpy import load_file, save_file
 pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 
 from tests.engines.mlx import handed_variants, lightning_variants
+from tests.engines.mlx.held_states import (
+    goes_back,
+    goes_on_restored,
+    keeps_a_part_of_a_verify,
+)
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.rig import (
     in_chunks,
@@ -60,42 +65,19 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_a_cut_inside_a_verify_equals_a_run_that_stopped_there(tmp_path: Path, name: str) -> None:
-    ids, drafts, tail = token_ids(1, 40), token_ids(2, 8), in_chunks(token_ids(3, 4), [1, 3], at=43)
-    cut, plain = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
-    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
-    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
-    for engine in cut.engines:
-        engine.keep(1, 43)
-    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
-        assert abs(got.logits - expected.logits).max() <= 2e-5
+    keeps_a_part_of_a_verify(lambda: _pipeline(tmp_path, _CUTS[name]))
 
 
 def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(tmp_path: Path, name: str) -> None:
-    ids = token_ids(1, 60)
-    stages, plain = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
-    stages.play(in_chunks(ids, [20, *[1] * 40]))
-    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
-    assert_same_bits(stages.play(tail), plain.play(tail))
+    goes_back(lambda: _pipeline(tmp_path, _CUTS[name]))
 
 
 def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
-    stages, fresh = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
-    for engine, other in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, other.save(1))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: _pipeline(tmp_path, _CUTS[name]))
 
 
 def test_a_restored_stream_goes_back_to_where_it_was_saved(tmp_path: Path, name: str) -> None:
-    stages, fresh = (_pipeline(tmp_path, _CUTS[name]) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
-    for engine, other in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, other.save(1))
-    fresh.play(in_chunks(token_ids(2, 8), [8], at=40))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: _pipeline(tmp_path, _CUTS[name]), drafts=8)
 
 
 # MLX's CPU build multiplies experts in float32 only.

@@ -14,6 +14,11 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what makes the checkpoints")
 
+from tests.engines.mlx.held_states import (
+    goes_back,
+    goes_on_restored,
+    keeps_a_part_of_a_verify,
+)
 from tests.engines.mlx.held_whole import write_whole
 from tests.engines.mlx.hybrid_families import HYBRID
 from tests.engines.mlx.lightning_variants import VARIANTS as LIGHTNING
@@ -45,33 +50,15 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_cut_inside_a_verify_equals_a_run_that_stopped_there(folder: Path) -> None:
-    ids, drafts, after = token_ids(1, 40), token_ids(2, 8), token_ids(3, 4)
-    cut, plain = make_pipeline(folder, [1, 2, 6]), make_pipeline(folder, [1, 2, 6])
-    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
-    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
-    for engine in cut.engines:
-        engine.keep(1, 43)
-    tail = in_chunks(after, [1, 3], at=43)
-    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
-        assert abs(got.logits - expected.logits).max() <= 2e-5
+    keeps_a_part_of_a_verify(lambda: make_pipeline(folder, [1, 2, 6]))
 
 
 def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(folder: Path) -> None:
-    ids = token_ids(1, 60)
-    stages, plain = make_pipeline(folder, [3]), make_pipeline(folder, [3])
-    stages.play(in_chunks(ids, [20, *[1] * 40]))
-    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
-    assert_same_bits(stages.play(tail), plain.play(tail))
+    goes_back(lambda: make_pipeline(folder, [3]))
 
 
 def test_a_restored_state_goes_on_with_the_same_bits(folder: Path) -> None:
-    stages, tail = make_pipeline(folder, [3, 7]), in_chunks(token_ids(3, 4), [1, 3], at=40)
-    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
-    fresh = make_pipeline(folder, [3, 7])
-    for engine, other in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, other.save(1))
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(folder, [3, 7]))
 
 
 def test_a_cut_beyond_the_reach_is_refused_on_every_stage(folder: Path) -> None:

@@ -15,6 +15,12 @@ pytest.importorskip("mlx", reason="the MLX engine is not installed here")
 pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="it makes the tiny checkpoints")
 
+from tests.engines.mlx.held_states import (
+    forgets_a_draft,
+    goes_back,
+    goes_on_restored,
+    keeps_a_part_of_a_verify,
+)
 from tests.engines.mlx.held_whole import quantized_whole, write_whole
 from tests.engines.mlx.late_families import LATE
 from tests.engines.mlx.late_whole_variants import VARIANTS as WHOLE
@@ -52,66 +58,33 @@ def test_a_cut_to_the_beginning_of_a_verify_has_the_bits_of_never_having_drafted
     tmp_path: Path, name: str
 ) -> None:
     make_family(tmp_path, name)
-    cut, plain = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
-    ids, drafts = token_ids(1, 60), token_ids(2, 8)
-    cut.play([*in_chunks(ids, [60]), *in_chunks(drafts, [8], at=60)])
-    plain.play(in_chunks(ids, [60]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
-    assert_same_bits(cut.play(tail), plain.play(tail))
+    forgets_a_draft(lambda: make_pipeline(tmp_path, _CUTS), 60)
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(tmp_path: Path, name: str) -> None:
     make_family(tmp_path, name)
-    stages, plain = make_pipeline(tmp_path, [3]), make_pipeline(tmp_path, [3])
-    ids = token_ids(1, 60)
-    stages.play(in_chunks(ids, [20, *[1] * 40]))
-    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
-    assert_same_bits(stages.play(tail), plain.play(tail))
+    goes_back(lambda: make_pipeline(tmp_path, [3]))
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_keep_inside_a_verify_equals_a_run_that_stopped_there(tmp_path: Path, name: str) -> None:
     make_family(tmp_path, name)
-    cut, plain = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
-    ids, drafts = token_ids(1, 40), token_ids(2, 8)
-    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
-    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
-    for engine in cut.engines:
-        engine.keep(1, 43)
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=43)
-    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
-        assert np.abs(got.logits - expected.logits).max() <= 2e-5
+    keeps_a_part_of_a_verify(lambda: make_pipeline(tmp_path, _CUTS))
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_restored_state_goes_on_with_the_same_bits(tmp_path: Path, name: str) -> None:
     make_family(tmp_path, name)
-    stages, fresh = (make_pipeline(tmp_path, _CUTS) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 60), [33, 27]))
-    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, saved.save(1))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(tmp_path, _CUTS), [33, 27])
 
 
 def test_blocks_and_convolutions_go_back_over_many_rounds_with_the_same_bits(whole: Path) -> None:
-    stages, plain = make_pipeline(whole, _CUTS), make_pipeline(whole, _CUTS)
-    ids = token_ids(1, 60)
-    stages.play(in_chunks(ids, [20, *[1] * 40]))
-    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
-    assert_same_bits(stages.play(tail), plain.play(tail))
+    goes_back(lambda: make_pipeline(whole, _CUTS))
 
 
 def test_blocks_and_convolutions_go_on_from_a_saved_state_with_the_same_bits(whole: Path) -> None:
-    stages, fresh = (make_pipeline(whole, _CUTS) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 60), [33, 27]))
-    for engine, saved in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, saved.save(1))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=60)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(whole, _CUTS), [33, 27])
 
 
 @pytest.mark.parametrize("name", ["kimi_k3-no_experts", "gear-as_it_is"])

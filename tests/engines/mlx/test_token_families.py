@@ -18,6 +18,11 @@ pytest.importorskip("torch", reason="transformers needs it")
 pytest.importorskip("transformers", reason="what the engine is held against")
 
 from tests.engines.held import hold_variant, refuse_variant
+from tests.engines.mlx.held_states import (
+    goes_back,
+    goes_on_restored,
+    keeps_a_part_of_a_verify,
+)
 from tests.engines.mlx.rig import (
     CHUNKINGS,
     in_chunks,
@@ -82,33 +87,15 @@ def test_every_allowed_cut_has_the_bits_of_the_whole(folder: Path, chunks: list[
 
 
 def test_a_cut_inside_a_verify_equals_a_run_that_stopped_there(folder: Path) -> None:
-    ids, drafts, tail = token_ids(1, 40), token_ids(2, 8), in_chunks(token_ids(3, 4), [1, 3], at=43)
-    cut, plain = (make_pipeline(folder, _CUTS) for _ in range(2))
-    cut.play([*in_chunks(ids, [40]), *in_chunks(drafts, [8], at=40)])
-    plain.play([*in_chunks(ids, [40]), *in_chunks(drafts[:3], [3], at=40)])
-    for engine in cut.engines:
-        engine.keep(1, 43)
-    for got, expected in zip(cut.play(tail), plain.play(tail), strict=True):
-        assert abs(got.logits - expected.logits).max() <= 2e-5
+    keeps_a_part_of_a_verify(lambda: make_pipeline(folder, _CUTS))
 
 
 def test_a_stream_goes_back_over_many_rounds_with_the_same_bits(folder: Path) -> None:
-    ids = token_ids(1, 60)
-    stages, plain = (make_pipeline(folder, _CUTS) for _ in range(2))
-    stages.play(in_chunks(ids, [20, *[1] * 40]))
-    plain.play(in_chunks(ids[:30], [20, *[1] * 10]))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=30)
-    assert_same_bits(stages.play(tail), plain.play(tail))
+    goes_back(lambda: make_pipeline(folder, _CUTS))
 
 
 def test_a_restored_state_goes_on_and_back_with_the_same_bits(folder: Path) -> None:
-    stages, fresh = (make_pipeline(folder, _CUTS) for _ in range(2))
-    stages.play(in_chunks(token_ids(1, 40), [33, 7]))
-    for engine, other in zip(fresh.engines, stages.engines, strict=True):
-        engine.restore(1, other.save(1))
-    fresh.play(in_chunks(token_ids(2, 8), [8], at=40))
-    tail = in_chunks(token_ids(3, 4), [1, 3], at=40)
-    assert_same_bits(fresh.play(tail), stages.play(tail))
+    goes_on_restored(lambda: make_pipeline(folder, _CUTS), drafts=8)
 
 
 def test_a_layer_that_reads_anothers_keys_saves_none(folder: Path) -> None:
