@@ -15,6 +15,7 @@ __all__ = [
     "settle_dots1",
     "settle_first_minimax",
     "settle_hunyuan",
+    "settle_hunyuan_heads",
     "settle_hunyuan_moe",
     "settle_laguna",
     "settle_llama4",
@@ -92,8 +93,8 @@ def settle_hunyuan(config: dict[str, Any], layers: int) -> None:
         config.pop(key)
 
 
-def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
-    """Refuse experts of another width than the block that all share, and a model without."""
+def settle_hunyuan_heads(config: dict[str, Any], layers: int) -> None:
+    """Take NTK scaling as theta; refuse latent attention, and heads that do not share the width."""
     settle_hunyuan(config, layers)
     for key in _NO_LATENT:
         if config.get(key) is None:
@@ -102,6 +103,11 @@ def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
     width = config.pop("attention_head_dim", even)
     if width != even:
         raise refuse_field("attention_head_dim", str(even), width)
+
+
+def settle_hunyuan_moe(config: dict[str, Any], layers: int) -> None:
+    """Refuse experts of another width than the block that all share, and a model without."""
+    settle_hunyuan_heads(config, layers)
     inner, experts = config["intermediate_size"], config.get("num_experts")
     widths = config.get("moe_intermediate_size")
     if widths not in (None, inner, [inner] * layers):

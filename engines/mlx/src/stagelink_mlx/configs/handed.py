@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stagelink_mlx.configs.experts import settle_hunyuan
+from stagelink_mlx.configs.experts import settle_hunyuan_heads
 from stagelink_mlx.refusal import refuse_field
 
 __all__ = ["REUSED", "settle_afm", "settle_hunyuan_large", "settle_rwkv"]
 
 # What this engine calls layers that see the keys of an earlier one alone.
 REUSED: Final = "reused_attention"
-# Of latent attention and pictures, which no model of the family has.
-_ABSENT: Final = (
-    *("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-    *("n_group", "topk_group"),
-)
 # Of training and of kernels.
 _RWKV_WORDS: Final = (
     *("attn", "attn_mode", "fuse_cross_entropy", "fuse_linear_cross_entropy", "fuse_norm"),
@@ -29,14 +24,7 @@ _RWKV_WORDS: Final = (
 
 def settle_hunyuan_large(config: dict[str, Any], layers: int) -> None:
     """Hunyuan: NTK scaling as theta, and one expert a row beside those that all rows share."""
-    settle_hunyuan(config, layers)
-    for key in _ABSENT:
-        if config.get(key) is None:
-            config.pop(key, None)
-    even = config["hidden_size"] // config["num_attention_heads"]
-    width = config.pop("attention_head_dim", even)
-    if width != even:
-        raise refuse_field("attention_head_dim", str(even), width)
+    settle_hunyuan_heads(config, layers)
     experts, used = config.get("num_experts"), config.get("moe_topk")
     if type(experts) is not int or experts < 1:
         raise refuse_field("num_experts", "a whole number above 0", experts)

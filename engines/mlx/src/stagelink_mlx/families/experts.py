@@ -23,6 +23,7 @@ from stagelink_mlx.configs.experts import (
     settle_phimoe,
     settle_solar,
 )
+from stagelink_mlx.families import hunyuan
 from stagelink_mlx.families.experts_lone import LONE_RECIPES
 from stagelink_mlx.families.latent import LATENT_RECIPES
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
@@ -235,19 +236,11 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "hunyuan_v1_moe": Recipe(
             "hunyuan",
             fixed_fields(
-                hidden_act="silu",
-                group_limited_greedy=False,
-                mlp_bias=False,
-                moe_layer_num_skipped=0,
+                **hunyuan.FIXED,
                 norm_topk_prob=True,
-                norm_type="rms",
-                position_embedding_xdrope=False,
-                routed_scaling_factor=(1, 1.0, False),
                 use_cla=False,
                 use_mixed_mlp_moe=True,
-                use_mla=False,
                 use_qk_norm=True,
-                use_rotary_pos_emb=True,
             ),
             model_type="hunyuan",
             meant={
@@ -260,24 +253,9 @@ EXPERT_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 "use_qk_norm": True,
             },
             layout="stacked",
-            renames=((".mlp.gate.wg.", ".mlp.gate."), (".shared_mlp.", ".shared_experts.")),
+            renames=hunyuan.RENAMES,
             call="pair",
-            made=frozenset(
-                (
-                    "add_classification_head",
-                    "capacity_factor",
-                    "class_num",
-                    "dense_list",
-                    "mask_init_id",
-                    "moe_drop_tokens",
-                    "moe_random_routing_dropped_token",
-                    "org_vocab_size",
-                    "pad_id",
-                    "pool_type",
-                    "text_end_id",
-                    "text_start_id",
-                )
-            ),
+            made=hunyuan.HARMLESS_WORDS,
             settle=settle_hunyuan_moe,
         ),
         "llama4_text": Recipe(

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stagelink_mlx.configs.handed import REUSED, settle_afm, settle_hunyuan_large, settle_rwkv
+from stagelink_mlx.families import hunyuan
 from stagelink_mlx.families.recipes import Recipe, fixed_fields
 
 if TYPE_CHECKING:
@@ -24,15 +25,7 @@ HANDED_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "hunyuan": Recipe(
             "hunyuan",
             fixed_fields(
-                hidden_act="silu",
-                group_limited_greedy=False,
-                mlp_bias=False,
-                moe_layer_num_skipped=0,
-                norm_type="rms",
-                position_embedding_xdrope=False,
-                routed_scaling_factor=(1, 1.0, False),
-                use_mla=False,
-                use_rotary_pos_emb=True,
+                **hunyuan.FIXED,
                 **_TIED,
             ),
             meant={
@@ -48,17 +41,13 @@ HANDED_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
                 **_TIED,
             },
             layout="grouped_heads",
-            renames=((".mlp.gate.wg.", ".mlp.gate."), (".shared_mlp.", ".shared_experts.")),
+            renames=hunyuan.RENAMES,
             call="raw_keys",
-            made=frozenset(
-                (
-                    *("add_classification_head", "capacity_factor", "class_num", "dense_list"),
-                    *("im_end_id", "im_newline_id", "im_start_id", "mask_init_id"),
-                    *("moe_drop_tokens", "moe_random_routing_dropped_token", "norm_topk_prob"),
-                    *("num_media_embeds", "org_vocab_size", "pad_id", "pool_type"),
-                    *("skip_cls_token", "text_end_id", "text_start_id"),
-                )
-            ),
+            made=hunyuan.HARMLESS_WORDS
+            | {
+                *("im_end_id", "im_newline_id", "im_start_id", "norm_topk_prob"),
+                *("num_media_embeds", "skip_cls_token"),
+            },
             settle=settle_hunyuan_large,
         ),
         "afm7": Recipe(
