@@ -10,9 +10,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from tests.unit.checkpoint.conftest import write_safetensors
 
 from stagelink.checkpoint.families.registry import read_family
+from stagelink.checkpoint.opened import TensorInfo
+from stagelink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,3 +86,16 @@ def write_folder(
         folder / "model.safetensors", {name: (named[name], one) for name, one in weights.items()}
     )
     return folder
+
+
+def table_of(shapes: Mapping[str, tuple[int, ...]], dtype: str = "F32") -> dict[str, TensorInfo]:
+    """Return a checkpoint's table with tensors of one dtype, by name."""
+    return {name: TensorInfo(name, dtype, shape, 0) for name, shape in shapes.items()}
+
+
+def refused(config: Mapping[str, Any], **options: Any) -> CheckpointError:
+    """Return what reading a config raises, which is one line."""
+    with pytest.raises(CheckpointError) as caught:
+        read_family(config, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value

@@ -6,11 +6,18 @@ import json
 import re
 
 import pytest
-from tests.unit.checkpoint.small_families import GEMMA3, GPT_OSS, QWEN3_5, QWEN3_MOE, SIZES
+from tests.unit.checkpoint.small_families import (
+    GEMMA3,
+    GPT_OSS,
+    QWEN3_5,
+    QWEN3_MOE,
+    SIZES,
+    refused,
+    table_of,
+)
 
 from stagelink.checkpoint.families.registry import FAMILIES, read_family
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.checkpoint.opened import TensorInfo
 from stagelink.errors import CheckpointError, PlacementError
 
 DEEPSEEK = SIZES | {
@@ -33,17 +40,6 @@ MADE = (
     "qwen3_5_text", "qwen3_5_moe", "deepseek_v2", "deepseek_v3", "gemma3_text", "gpt_oss",
     "granite",
 )  # fmt: skip
-
-
-def table_of(shapes):
-    return {name: TensorInfo(name, "F32", shape, 0) for name, shape in shapes.items()}
-
-
-def refused(config, **options):
-    with pytest.raises(CheckpointError) as caught:
-        read_family(config, **options)
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 def test_state_is_what_each_kind_of_layer_keeps():

@@ -3,9 +3,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.unit.checkpoint.small_families import table_of
 
 from stagelink.checkpoint.families.registry import read_family
-from stagelink.checkpoint.opened import TensorInfo
 from stagelink.errors import CheckpointError
 
 LLAMA3 = {
@@ -33,10 +33,6 @@ def config_of(model_type="llama", **changes):
     }
     config |= changes
     return {key: value for key, value in config.items() if value is not ...}
-
-
-def table_of(shapes, dtype="F32"):
-    return {name: TensorInfo(name, dtype, shape, 0) for name, shape in shapes.items()}
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,13 @@ Nothing is compared with transformers here.
 from __future__ import annotations
 
 import pytest
-from tests.unit.checkpoint.small_families import SIZES
+from tests.unit.checkpoint.small_families import SIZES, refused, table_of
 
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.families.wide import WideFamily
-from stagelink.checkpoint.opened import TensorInfo
 from stagelink.engine import EngineSettings
 from stagelink.errors import CheckpointError, ConfigError
 from stagelink_numpy import NumpyEngine
-
-
-def table_of(shapes):
-    return {name: TensorInfo(name, "F32", shape, 0) for name, shape in shapes.items()}
-
-
-def refused(config, **options):
-    with pytest.raises(CheckpointError) as caught:
-        read_family(config, **options)
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 def test_another_decoder_is_a_wide_one_whose_layers_are_found_by_name():
