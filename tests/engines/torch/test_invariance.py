@@ -24,6 +24,7 @@ from tests.engines.torch.rig import (
 )
 
 from stagelink.engine import CLOSE, CONTINUE, OPEN, ConfigError
+from stagelink_conformance.families import make_family
 from stagelink_conformance.plans import Entry
 from stagelink_conformance.scripts import step
 from stagelink_conformance.stages import assert_same_bits
@@ -41,6 +42,7 @@ FAMILIES = (
     "qwen2",
     "qwen3",
     "smollm3",
+    "olmo2",
     "mixtral",
     "qwen3_moe",
     "gemma3_text",
@@ -114,6 +116,17 @@ def test_four_streams_in_random_mixed_rounds_equal_each_alone(
     for stream, own in ids.items():
         expected = alone.play(in_chunks(own, [len(own)], stream))[0]
         assert_same_bits([mixed[stream]], [expected])
+
+
+@pytest.mark.parametrize("name", ["gemma3_text", "gpt_oss"])
+def test_a_width_behind_the_last_vector_leaves_a_stream_its_bits(tmp_path: Path, name: str) -> None:
+    folder = make_family(tmp_path, name, intermediate_size=37)
+    pipeline = make_pipeline(folder, batch_invariant=True)
+    played = [
+        logits_of(pipeline.play(in_chunks(token_ids(), CHUNKINGS[chunking], stream)))
+        for stream, chunking in enumerate(("whole", "ragged", "rows"), start=1)
+    ]
+    assert {logits.tobytes() for logits in played} == {played[0].tobytes()}
 
 
 def test_a_slot_that_held_infinities_leaves_no_trace(tiny: Callable[..., Path]) -> None:

@@ -16,6 +16,7 @@ from stagelink_torch.decoder import DecoderLayer, attention_shape, config_rope
 from stagelink_torch.ends import ModelEnds
 from stagelink_torch.experts import Experts, RoutedFeedForward
 from stagelink_torch.norm import RmsNorm
+from stagelink_torch.rowwise import sigmoid
 
 if TYPE_CHECKING:
     from stagelink.engine import Family
@@ -98,7 +99,10 @@ def _gate_first(both: torch.Tensor) -> torch.Tensor:
 
 
 def _clamped_gate(gate_up: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
-    """Return ``(up + 1) * gate * sigmoid(alpha * gate)`` of clamped halves."""
+    """Return ``(up + 1) * gate * sigmoid(alpha * gate)`` of clamped halves.
+
+    A clamped half is contiguous: torch's own sigmoid would take its last values by another path.
+    """
     gate, up = gate_up.chunk(2, dim=-1)
     gate = gate.clamp(max=limit)
-    return (up.clamp(-limit, limit) + 1).mul_(gate * torch.sigmoid(gate * alpha))
+    return (up.clamp(-limit, limit) + 1).mul_(gate * sigmoid(gate * alpha))
