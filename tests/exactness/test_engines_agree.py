@@ -36,6 +36,7 @@ SAME_OPERATIONS = (
     "qwen3",
     "smollm3",
     "granite",
+    "olmo2",
     "mixtral",
     "qwen3_moe",
 )

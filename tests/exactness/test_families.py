@@ -1,4 +1,4 @@
-"""Fourteen families on every engine that has them: a split has the bits of the whole.
+"""Every family on every engine that has them: a split has the bits of the whole.
 
 `./check` takes one cut and one chunking for each family and engine, drawn by their names; the
 whole grid is marked long (docs/testing.md).

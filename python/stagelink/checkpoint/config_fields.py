@@ -18,6 +18,7 @@ ARCHITECTURES: Final = {
     "granite": ("GraniteForCausalLM",),
     "llama": ("LlamaForCausalLM",),
     "mixtral": ("MixtralForCausalLM",),
+    "olmo2": ("Olmo2ForCausalLM",),
     "qwen2": ("Qwen2ForCausalLM",),
     "qwen3": ("Qwen3ForCausalLM",),
     "qwen3_5_moe_text": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),

@@ -48,6 +48,9 @@ _FOUR_NORMS: Final = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_NORMS_AFTER: Final = {
+    gguf: own for gguf, own in _FOUR_NORMS.items() if gguf not in ("attn_norm", "ffn_norm")
+}
 _GPT_OSS: Final = {
     **{gguf: own for gguf, own in _PLAIN.items() if gguf.startswith("attn_")},
     "post_attention_norm": "post_attention_layernorm",
@@ -103,6 +106,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({
         },
         interleaved=True,
     ),
+    "olmo2": Architecture(_NORMS_AFTER),
     "qwen2": Architecture(_PLAIN),
     "qwen3": Architecture(_PLAIN),
     "qwen3moe": Architecture(

@@ -16,6 +16,7 @@ from stagelink.checkpoint.families.gpt_oss import GptOssFamily
 from stagelink.checkpoint.families.granite import GraniteFamily
 from stagelink.checkpoint.families.llama import LlamaFamily
 from stagelink.checkpoint.families.mixtral import MixtralFamily
+from stagelink.checkpoint.families.olmo2 import Olmo2Family
 from stagelink.checkpoint.families.qwen3_5 import Qwen35Family, Qwen35MoeFamily
 from stagelink.checkpoint.families.qwen3_moe import Qwen3MoeFamily
 from stagelink.checkpoint.families.qwen3_next import Qwen3NextFamily
@@ -87,6 +88,7 @@ __all__ = [
     "LayerState",
     "LlamaFamily",
     "MixtralFamily",
+    "Olmo2Family",
     "Piece",
     "PlanLike",
     "Qwen3MoeFamily",

@@ -28,6 +28,7 @@ _TORCH = frozenset(
         "gemma3_text",
         "gpt_oss",
         "granite",
+        "olmo2",
         "qwen3_next",
         "qwen3_5",
         "qwen3_5_text",

@@ -44,22 +44,18 @@ _SETTINGS = EngineSettings(
 _CHUNKS, _STEPS = (30, 7), 3
 
 
-def make_stage(
-    path: Path, first: int, end: int, *, floats: bool = True, kv: str = "auto"
-) -> LlamaCppEngine:
-    """Make a stage that is not loaded; without ``floats`` of a file that only the blocks serve."""
-    checkpoint = open_checkpoint(path, floats=floats)
+def make_stage(path: Path, first: int, end: int, *, kv: str = "auto") -> LlamaCppEngine:
+    """Make a stage that is not loaded; the file is opened as for this engine alone."""
+    checkpoint = open_checkpoint(path, floats=False)
     family = read_family(checkpoint.config, str(path), checkpoint.tensors)
     settings = dataclasses.replace(_SETTINGS, kv_dtype=kv)
     return LlamaCppEngine(checkpoint, family, first, end, lead=first == 0, settings=settings)
 
 
-def load_stages(
-    path: Path, cuts: Sequence[int], *, floats: bool = True, kv: str = "auto"
-) -> list[LlamaCppEngine]:
+def load_stages(path: Path, cuts: Sequence[int], *, kv: str = "auto") -> list[LlamaCppEngine]:
     """Load a stage for every range between the cuts."""
     bounds = itertools.pairwise((0, *cuts, rule_for(read_source(path)).layers))
-    stages = [make_stage(path, *one, floats=floats, kv=kv) for one in bounds]
+    stages = [make_stage(path, *one, kv=kv) for one in bounds]
     for stage in stages:
         stage.load()
     return stages
@@ -70,7 +66,6 @@ def assert_equal(
     cuts: Sequence[int],
     streams: int = 2,
     *,
-    floats: bool = True,
     moved: float = 0.05,
     chunks: Sequence[int] = _CHUNKS,
     kv: str = "float16",
@@ -81,7 +76,7 @@ def assert_equal(
     """
     rule = rule_for(read_source(path))
     last = f"l_out-{rule.layers - 1}"
-    pipeline = Pipeline(load_stages(path, cuts, floats=floats, kv=kv))
+    pipeline = Pipeline(load_stages(path, cuts, kv=kv))
     try:
         with Model(path, [last], kv=KV_TYPES[kv]) as whole:
             for places, tokens in script(streams, chunks, _STEPS):

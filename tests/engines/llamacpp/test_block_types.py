@@ -52,9 +52,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("kind", _marked(sorted(_KINDS)))
 def test_stages_of_a_file_of_one_type_equal_the_whole_file(kind: str, tmp_path: Path) -> None:
     shapes = _shapes() | {"output.weight": (_VOCAB, _WIDTH)}
-    assert_equal(
-        _write(tmp_path, shapes, dict.fromkeys(shapes, kind)), (1, 3), floats=False, moved=0.01
-    )
+    assert_equal(_write(tmp_path, shapes, dict.fromkeys(shapes, kind)), (1, 3), moved=0.01)
 
 
 @pytest.mark.long
@@ -65,7 +63,7 @@ def test_chunks_in_several_calls_of_every_type_equal_the_whole_file(
     shapes = _shapes()
     path = _write(tmp_path, shapes, dict.fromkeys(shapes, kind))
     for chunks in ((130, 1, 70), (1, 200)):
-        assert_equal(path, (1, 3), 1, floats=False, moved=0.01, chunks=chunks)
+        assert_equal(path, (1, 3), 1, moved=0.01, chunks=chunks)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q6_K", "IQ4_XS", "MXFP4", "TQ2_0"])
@@ -74,13 +72,13 @@ def test_a_tied_table_of_another_type_than_the_layers_equals_the_whole_file(
 ) -> None:
     shapes = _shapes()
     kinds = dict.fromkeys(shapes, "Q5_K") | {"token_embd.weight": kind}
-    assert_equal(_write(tmp_path, shapes, kinds), (2,), floats=False, moved=0.01)
+    assert_equal(_write(tmp_path, shapes, kinds), (2,), moved=0.01)
 
 
 def test_layers_of_many_types_equal_the_whole_file(tmp_path: Path) -> None:
     shapes = _shapes()
     kinds = {name: _MIXED[at % len(_MIXED)] for at, name in enumerate(shapes)}
-    assert_equal(_write(tmp_path, shapes, kinds), (1, 2, 3), floats=False, moved=0.01)
+    assert_equal(_write(tmp_path, shapes, kinds), (1, 2, 3), moved=0.01)
 
 
 def _shapes() -> Shapes:

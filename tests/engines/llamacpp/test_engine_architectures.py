@@ -101,7 +101,7 @@ def test_every_architecture_with_a_kv_of_blocks_of_8_bits_equals_the_whole_file(
 def test_a_kv_of_blocks_is_refused_where_they_do_not_divide_a_head(tmp_path: Path) -> None:
     path = make_gguf(tmp_path, "llama", attention__head_count=4)
     with pytest.raises(ConfigError, match="16 and 16") as caught:
-        make_stage(path, 0, 4, floats=False, kv="q8_0")
+        make_stage(path, 0, 4, kv="q8_0")
     assert caught.value.reason == "engine_dtype"
 
 

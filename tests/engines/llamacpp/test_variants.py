@@ -39,13 +39,13 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def test_stages_of_a_variant_equal_the_whole_file(label: str, tmp_path: Path) -> None:
     path = _file(tmp_path, label)
     cuts = VARIANTS[label].cuts or spread(rule_for(read_source(path)), 3)
-    assert_equal(path, cuts, floats=False, moved=0.01)
+    assert_equal(path, cuts, moved=0.01)
 
 
 @pytest.mark.parametrize("alignment", [64, 4096])
 def test_a_file_of_another_alignment_equals_the_whole_file(alignment: int, tmp_path: Path) -> None:
     path = make_gguf(tmp_path, "llama", kind="Q4_0", alignment=alignment)
-    assert_equal(path, (3, 6), floats=False, moved=0.01)
+    assert_equal(path, (3, 6), moved=0.01)
 
 
 def test_a_file_whose_alignment_llama_cpp_itself_cannot_map_gives_the_usual_bits(
@@ -129,12 +129,12 @@ def test_a_damaged_file_of_a_known_architecture_opens_for_nobody(tmp_path: Path)
 def test_a_tensor_outside_the_layers_that_no_rule_knows_is_refused(tmp_path: Path) -> None:
     path = make_gguf(tmp_path, "phi3", tensors={"output.scale": (1,)})
     with pytest.raises(ConfigError, match=r"'output\.scale' of 1") as caught:
-        load_stages(path, (), floats=False)
+        load_stages(path, ())
     assert caught.value.reason == "engine_family"
 
 
 def _logits(path: Path) -> bytes:
-    pipeline = Pipeline(load_stages(path, (4,), floats=False))
+    pipeline = Pipeline(load_stages(path, (4,)))
     one = step(Entry(1, OPEN, 0, 9), ids=list(range(9)))
     outcome = pipeline.round(one.plan, np.asarray(one.token_ids))
     pipeline.close()

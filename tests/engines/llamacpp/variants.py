@@ -129,6 +129,9 @@ ONLY_STORED: dict[str, Variant] = {
         "qwen2", tensors={"output.weight": (VOCAB, WIDTH), "output.bias": (VOCAB,)}
     ),
     "gemma3 capped": Variant("gemma3", {"final_logit_softcapping": 7.0}),
+    # Olmo 3, which is olmo2 with windows.
+    "olmo3": Variant("olmo3"),
+    "olmo2 yarn": Variant("olmo2", _YARN),
     "granite without rope": Variant("granite", {"rope.scaling.finetuned": False}),
 }
 OTHERS: dict[str, Variant] = {

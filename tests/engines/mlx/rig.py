@@ -28,6 +28,7 @@ FAMILIES = (
     "qwen3",
     "smollm3",
     "granite",
+    "olmo2",
     "mixtral",
     "qwen3_moe",
     "gemma3_text",

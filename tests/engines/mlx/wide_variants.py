@@ -33,7 +33,6 @@ WIDE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         attn_logit_softcapping=5.0,
         final_logit_softcapping=4.0,
     ),
-    "olmo2": _family("olmo2"),
     "cohere": _family("cohere", logit_scale=0.4),
     "cohere2": _family("cohere2", sliding_window=_WINDOW, logit_scale=0.4),
     "glm": _family("glm", head_dim=16),
@@ -107,7 +106,6 @@ def _shared() -> dict[str, Variant]:
 
 # Which biases a family's config can say.
 _TAKEN: Final = {
-    "olmo2": ("attention_bias",),
     "cohere": ("attention_bias",),
     "cohere2": ("attention_bias",),
     "glm": ("attention_bias",),
@@ -162,7 +160,7 @@ def _own() -> dict[str, Variant]:
     old = {"rope_parameters": None, "rope_theta": 10000.0}
     linear = {"rope_scaling": {"type": "linear", "factor": 2.0}}
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    for name in ("mistral", "olmo2", "seed_oss"):
+    for name in ("mistral", "seed_oss"):
         found[f"{name}-linear_old"] = Variant(name, {"rope_parameters": rope}, old | linear)
     scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     kinds = {"full_attention": {**scaled, "rope_theta": 500000.0}}

@@ -11,7 +11,15 @@ pytest.importorskip("torch", reason="the torch engine is not installed here")
 from stagelink_conformance.promises.test_state import *  # noqa: F403
 from stagelink_torch import TorchEngine
 
-STAGELINK_FAMILIES = ("gemma3_text", "mixtral", "gpt_oss", "qwen3_moe", "smollm3", "granite")
+STAGELINK_FAMILIES = (
+    "gemma3_text",
+    "mixtral",
+    "gpt_oss",
+    "qwen3_moe",
+    "smollm3",
+    "granite",
+    "olmo2",
+)
 
 
 @pytest.fixture(scope="session")

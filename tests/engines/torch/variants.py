@@ -55,8 +55,8 @@ _OLD_LINEAR = {
 }
 _ODD = {"vocab_size": 259}
 
-_GROUPED = ("llama", "qwen2", "qwen3", "smollm3", "granite", "mixtral", "qwen3_moe")
-_WITH_YARN = ("smollm3", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3")
+_GROUPED = ("llama", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "mixtral", "qwen3_moe")
+_WITH_YARN = ("smollm3", "olmo2", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3")
 _TYPED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe", "gemma3_text", "gpt_oss")
 _DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe")
 _LATENT = ("deepseek_v2", "deepseek_v3")
@@ -231,6 +231,8 @@ def _rest() -> dict[str, Variant]:
     for name in ("llama", "granite", "smollm3", "qwen3", "qwen3_moe"):
         bias = {"attention_bias": True}
         found[f"{name}-bias"] = Variant(name, bias, {}, "config_field", "attention_bias")
+    # All four projections have one, and no other matrix.
+    found["olmo2-bias"] = Variant("olmo2", {"attention_bias": True})
     for name in ("llama", "granite", "smollm3"):
         found[f"{name}-mlp_bias"] = Variant(
             name, {"mlp_bias": True}, {}, "config_field", "mlp_bias"

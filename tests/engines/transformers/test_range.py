@@ -207,7 +207,7 @@ def test_the_head_does_what_the_library_does_after_the_last_layer(
     _assert_a_wide_split_is_whole(make_stage, tmp_path, ends_in=np.tanh)
 
 
-@pytest.mark.parametrize("model_type", ["stablelm", "olmo2", "gpt2", "cohere", "falcon", "lfm2"])
+@pytest.mark.parametrize("model_type", ["stablelm", "glm4", "gpt2", "cohere", "falcon", "lfm2"])
 def test_a_family_outside_the_table_runs_as_a_range(
     make_stage: MakeStage, tmp_path: Path, model_type: str
 ) -> None:

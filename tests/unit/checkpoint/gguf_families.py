@@ -36,6 +36,10 @@ GEMMA_STEMS = STEMS | {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+OLMO2_STEMS = STEMS | {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 EXPERT_STEMS = {
     "gate_proj": "ffn_gate_exps",
     "up_proj": "ffn_up_exps",
@@ -61,7 +65,8 @@ def to_gguf(
     architecture: str, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the weights under GGUF names, in GGUF's order and with its norms."""
-    stems = {"gemma3": GEMMA_STEMS, "gpt-oss": GPT_OSS_STEMS}.get(architecture, STEMS)
+    own = {"gemma3": GEMMA_STEMS, "gpt-oss": GPT_OSS_STEMS, "olmo2": OLMO2_STEMS}
+    stems = own.get(architecture, STEMS)
     found: dict[str, np.ndarray] = {}
     stacks: dict[str, dict[int, np.ndarray]] = {}
     for name, one in weights.items():

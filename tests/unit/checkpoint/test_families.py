@@ -38,7 +38,7 @@ DEEPSEEK = SIZES | {
 MADE = (
     "llama", "llama3", "qwen2", "qwen3", "smollm3", "mixtral", "qwen3_moe", "qwen3_next",
     "qwen3_5_text", "qwen3_5_moe", "deepseek_v2", "deepseek_v3", "gemma3_text", "gpt_oss",
-    "granite",
+    "granite", "olmo2",
 )  # fmt: skip
 
 

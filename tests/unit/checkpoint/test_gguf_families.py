@@ -49,6 +49,7 @@ CASES = {
             "granite.residual_scale": 0.7,
         },
     ),
+    "olmo2": ("olmo2", PLAIN | {"model_type": "olmo2"}, {}),
     "mixtral": (
         "llama",
         PLAIN | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},

@@ -157,6 +157,15 @@ SMOLLM3_3B = SHARED | {
     "rope_theta": 5000000.0, "sliding_window": None, "use_sliding_window": False,
     "vocab_size": 128256,
 }  # fmt: skip
+OLMO2_7B = {
+    "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": False,
+    "attention_dropout": 0.0, "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+    "pad_token_id": 100277, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 500000,
+    "tie_word_embeddings": False, "torch_dtype": "float32", "use_cache": False,
+    "vocab_size": 100352,
+}  # fmt: skip
 
 # Config, billions of parameters without a drafter, and how exactly they are published.
 RELEASED = {
@@ -172,6 +181,7 @@ RELEASED = {
     "gemma-3-4b": (GEMMA3_4B, 3.88, 0.01),
     "Mixtral-8x7B": (MIXTRAL, 46.7, 0.05),
     "SmolLM3-3B": (SMOLLM3_3B, 3.08, 0.01),
+    "OLMo-2-7B": (OLMO2_7B, 7.30, 0.01),
 }
 
 

@@ -1,4 +1,4 @@
-"""Makes tiny random checkpoints of fifteen model families with transformers' own modules.
+"""Makes tiny random checkpoints of sixteen model families with transformers' own modules.
 
 It runs no model. It needs torch and transformers, which only its functions import; a family of the
 numpy engine can also be made without them, by ``stagelink_numpy.tiny``.
@@ -105,6 +105,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": _rope(25000.0),
         },
     ),
+    "olmo2": ("olmo2", {"tie_word_embeddings": False, "rope_parameters": _rope(35000.0)}),
     "smollm3": ("smollm3", {"tie_word_embeddings": True, "rope_parameters": _rope(60000.0)}),
     "mixtral": (
         "mixtral",

@@ -25,6 +25,7 @@ MODULES = {
     "gemma3_text": "gemma3_text",
     "gpt_oss": "gpt_oss",
     "granite": "granite",
+    "olmo2": "olmo2",
     "qwen3_next": "qwen3_next",
     "qwen3_5": "qwen3_5",
     "qwen3_5_text": "qwen3_5",

@@ -19,6 +19,7 @@ from stagelink.checkpoint.families.gpt_oss import read_gpt_oss
 from stagelink.checkpoint.families.granite import read_granite
 from stagelink.checkpoint.families.llama import read_llama
 from stagelink.checkpoint.families.mixtral import read_mixtral
+from stagelink.checkpoint.families.olmo2 import read_olmo2
 from stagelink.checkpoint.families.qwen3_5 import read_qwen3_5, read_qwen3_5_moe
 from stagelink.checkpoint.families.qwen3_moe import read_qwen3_moe
 from stagelink.checkpoint.families.qwen3_next import read_qwen3_next
@@ -44,6 +45,7 @@ _READERS: Final[dict[str, Reader]] = {
     "granite": read_granite,
     "llama": read_llama,
     "mixtral": read_mixtral,
+    "olmo2": read_olmo2,
     "qwen2": read_llama,
     "qwen3": read_llama,
     "qwen3_5_moe_text": read_qwen3_5_moe,

@@ -219,6 +219,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             logits_divisor="logits_scaling",
         ),
         "mixtral": Recipe("mixtral", fixed_fields(hidden_act="silu"), layout="stacked"),
+        "olmo2": Recipe("olmo2", fixed_fields(hidden_act="silu")),
         "qwen3_moe": Recipe("qwen3_moe", _PLAIN, layout="stacked"),
         "qwen3_next": Recipe(
             "qwen3_next", _DELTA, interval="full_attention_interval", layout="delta"

@@ -117,7 +117,6 @@ WIDE_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
             logits_cap="final_logit_softcapping",
             slides_every=2,
         ),
-        "olmo2": Recipe("olmo2", fixed_fields(hidden_act="silu"), meant=_NO_BIAS),
         "cohere": Recipe(
             "cohere",
             fixed_fields(hidden_act="silu", **_TIED),
