@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="the transformers engine is not insta
 import torch
 
 from stagelink.engine import CheckpointError, ConfigError
-from stagelink_conformance.families import FAMILIES
+from stagelink_conformance.families import FAMILIES, make_family
 from stagelink_conformance.pipeline import Pipeline
 from stagelink_conformance.scripts import chunked, random_ids
 from stagelink_conformance.whole import load_whole
@@ -117,6 +117,17 @@ def test_code_beside_a_checkpoint_is_never_run(
     (folder / "evil.py").write_text("raise SystemExit('the code ran')")
     with pytest.raises(ConfigError) as caught:
         make_stage(folder, 0, 8)
+    assert caught.value.reason == "engine_family"
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "qwen3_moe"])
+def test_experts_of_a_width_that_the_library_has_no_product_for_are_refused_at_load(
+    make_stage: MakeStage, tmp_path: Path, family: str
+) -> None:
+    field = "moe_intermediate_size" if family == "qwen3_moe" else "intermediate_size"
+    stage = make_stage(make_family(tmp_path, family, **{field: 37}), 2, 8)
+    with pytest.raises(ConfigError, match=f"{family}, which did not: strides") as caught:
+        stage.load()
     assert caught.value.reason == "engine_family"
 
 

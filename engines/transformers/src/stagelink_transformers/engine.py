@@ -17,7 +17,7 @@ from stagelink_transformers.model import LayerRange
 from stagelink_transformers.refusal import CHECKS, refuse, refuse_config
 from stagelink_transformers.state import can_be_saved, encode_state, parse_state, state_envelope
 from stagelink_transformers.streams import Stream
-from stagelink_transformers.trial import refuse_rows, try_range
+from stagelink_transformers.trial import refuse_rows, run_experts, try_range
 from stagelink_transformers.weights import fill, kept_dtypes
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class TransformersEngine:
             return
         names = _own_names(self._family, self._first, self._end, lead=self._lead)
         fill(self._model, self._checkpoint, names, self._device, progress)
-        if isinstance(self._family, (WideFamily, DescribedFamily)):
-            try_range(self._model, self._family, (self._first, self._end), self._device)
+        is_known = not isinstance(self._family, (WideFamily, DescribedFamily))
+        attempt = run_experts if is_known else try_range
+        attempt(self._model, self._family, (self._first, self._end), self._device)
         self._loaded = True
 
     @torch.inference_mode()

@@ -25,6 +25,7 @@ _SHARE_MAX: Final = 1e-2
 _SHARE_MAX_16_BITS: Final = 0.2
 _SEED: Final = 11
 _SPREAD: Final = 0.05
+_STACK_AXES: Final = 3
 
 
 @torch.inference_mode()
@@ -44,11 +45,28 @@ def try_range(
     except ConfigError:
         raise
     except Exception as error:  # whatever the library raises for a range of its modules
-        why = f"{family.model_type}, which did not: {' '.join(str(error).split())[:200]}"
-        raise _refusal(span, why) from error
+        raise _refusal(span, _what(family, error)) from error
     if not is_right:
         why = f"{family.model_type}, whose rows forget what stands before them in their stream"
         raise _refusal(span, why)
+
+
+@torch.inference_mode()
+def run_experts(
+    model: LayerRange, family: Family, span: tuple[int, int], device: torch.device
+) -> None:
+    """Run two rows of a known model that has stacked experts: not every width has a product.
+
+    Raises:
+        ConfigError: ``engine_family`` with what the library says.
+    """
+    if not any(one.ndim == _STACK_AXES for one in model.layers.parameters()):
+        return
+    rows = torch.zeros(min(2, family.context), family.width, dtype=model.dtype, device=device)
+    try:
+        Stream(model, len(rows)).run(rows)
+    except Exception as error:  # see above
+        raise _refusal(span, _what(family, error)) from error
 
 
 def refuse_rows(family: Family, dtype: torch.dtype) -> ConfigError:
@@ -90,6 +108,10 @@ def _share(difference: torch.Tensor, moved: torch.Tensor) -> float:
     """
     off = difference[:2].float().norm(dim=1) / moved[: len(difference)][:2].norm(dim=1)
     return float(off.nan_to_num(nan=0.0).min())
+
+
+def _what(family: Family, error: Exception) -> str:
+    return f"{family.model_type}, which did not: {' '.join(str(error).split())[:200]}"
 
 
 def _refusal(span: tuple[int, int], got: str) -> ConfigError:
