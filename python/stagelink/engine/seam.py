@@ -230,14 +230,17 @@ class StageEngine(Protocol):
         ...
 
     def run_head(self, rows_in: np.ndarray, rows: int) -> np.ndarray:
-        """Lead only: final norm and head over ``rows`` returned rows.
+        """Lead only: final norm and head over ``rows`` returned rows, at most ``rows_max``.
 
-        Float32 logits ``[rows, vocab]``.
+        Float32 logits ``[rows, vocab]``; ``EngineError`` ``too_many_rows`` for another count.
         """
         ...
 
     def keep(self, stream: int, position: int) -> None:
-        """Cut a stream's state back to ``position`` positions; ``EngineError`` where it cannot."""
+        """Cut a stream's state back to ``position`` positions; ``EngineError`` where it cannot.
+
+        ``unknown_stream``, ``wrong_position``, or ``history_gone`` for what it held and lost.
+        """
         ...
 
     def save(self, stream: int) -> bytes:
