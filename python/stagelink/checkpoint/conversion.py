@@ -123,7 +123,7 @@ class Conversion:
             chat_template=source.chat_template,
             reader=reader,
             digest=lambda: self._digest,
-            tokenizer=lambda: Tokenizer(*source.tokenizer(), self._path),
+            tokenizer=lambda: Tokenizer(*source.tokenizer(), self._path, is_canonical=True),
             prepare=reader.prepare,
             is_converted=reader.is_made,
         )

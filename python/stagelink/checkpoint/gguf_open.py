@@ -106,7 +106,7 @@ def _direct(path: Path, source: Source) -> Contents:
         chat_template=source.chat_template,
         reader=source.reader,
         digest=bytes,
-        tokenizer=lambda: Tokenizer(*source.tokenizer(), path),
+        tokenizer=lambda: Tokenizer(*source.tokenizer(), path, is_canonical=True),
     )
 
 
@@ -133,7 +133,7 @@ def _open_blocks(
         chat_template=_template(values, path),
         reader=BlockReader(path, config["model_type"], refused),
         digest=bytes,
-        tokenizer=lambda: Tokenizer(*rebuild(values, path), path),
+        tokenizer=lambda: Tokenizer(*rebuild(values, path), path, is_canonical=True),
         floats_refused=None if refused is None else str(refused),
     )
 

@@ -255,6 +255,16 @@ class Checkpoint:
         self._tokenizer = None
         self.release_words()
 
+    def release_encoder(self) -> None:
+        """Let go of what only encoding needs of a tokenizer, for who encodes no more text.
+
+        Ids become text as before. Asked to encode again, the tokenizer is loaded again.
+        """
+        if self._tokenizer is not None:
+            self._tokenizer.release_encoder(self._make_tokenizer)
+            # Made again, or not made yet, it read a GGUF's lists.
+            self.release_words()
+
     def release_words(self) -> None:
         """Let go of a GGUF's lists of words: the tokenizer that was made of them has its own.
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 from stagelink.checkpoint.refusal import refuse, shown
 from stagelink.checkpoint.strict_json import canonical, parse_object
+from stagelink.checkpoint.words import Words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _AGAIN = "fetch the tokenizer again"
@@ -48,23 +50,34 @@ class Tokenizer:
         special_names: Tokens that a chat template may use, by name.
     """
 
-    def __init__(self, data: bytes, special: SpecialTokens, where: str | Path) -> None:
-        """Load a tokenizer.json.
+    def __init__(
+        self, data: bytes, special: SpecialTokens, where: str | Path, *, is_canonical: bool = False
+    ) -> None:
+        """Load a tokenizer.json; ``is_canonical`` says that it was made here, in its one byte form.
 
         Raises:
             CheckpointError: ``tokenizer`` when the library refuses it or it contradicts
                 ``special``; ``tokenizer_decoder`` when its decoder is not a byte-exact one.
         """
         self._where = where
-        self._inner = _load(data, where)
+        inner = _load(data, where)
         # A file may carry the truncation of its training; a prompt is never cut or padded.
-        self._inner.no_truncation()
-        self._inner.no_padding()
-        value = parse_object(data, where, reason="tokenizer")
-        self._bytes_of = _byte_rule(value.get("decoder"), where)
-        # The parsed file, until it is its digest: it takes more than the loaded tokenizer does.
-        self._identity: dict[str, Any] | str = value
-        self.vocab: int = self._inner.get_vocab_size(with_added_tokens=True)
+        inner.no_truncation()
+        inner.no_padding()
+        self._inner: Any = inner
+        self._words: Words | None = None
+        self._again: Callable[[], Tokenizer] | None = None
+        self._identity: dict[str, Any] | str
+        if is_canonical:
+            # Parsed, it would take more than the loaded tokenizer does; the library has the part.
+            self._identity = hashlib.sha256(data).hexdigest()
+            decoder: object = json.loads(inner.decoder.__getstate__())
+        else:
+            # Held until it is its digest.
+            self._identity = parse_object(data, where, reason="tokenizer")
+            decoder = self._identity.get("decoder")
+        self._bytes_of = _byte_rule(decoder, where)
+        self.vocab: int = inner.get_vocab_size(with_added_tokens=True)
         self.bos_id = special.bos_id
         self.special_names = dict(special.names)
         named = self.token_id(special.names["eos_token"]) if "eos_token" in special.names else None
@@ -84,20 +97,24 @@ class Tokenizer:
         Special tokens that stand in ``text`` become their ids either way. A rendered chat template
         has its own, so it is encoded without.
         """
-        return list(self._inner.encode(text, add_special_tokens=add_special).ids)
+        return list(self._loaded().encode(text, add_special_tokens=add_special).ids)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Return the text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
+        if self._words is not None:
+            return self._words.decode(ids, skip_special=skip_special)
         return str(self._inner.decode(list(ids), skip_special_tokens=skip_special))
 
     def token(self, token_id: int) -> str | None:
         """Return the token as the vocabulary spells it, or ``None`` where there is none."""
+        if self._words is not None:
+            return self._words.token(token_id)
         token: str | None = self._inner.id_to_token(token_id) if token_id >= 0 else None
         return token
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token as the vocabulary spells it."""
-        token_id: int | None = self._inner.token_to_id(token)
+        token_id: int | None = self._loaded().token_to_id(token)
         return token_id
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -108,6 +125,20 @@ class Tokenizer:
         """
         token = self.token(token_id)
         return self._bytes_of(token) if token is not None else b""
+
+    def release_encoder(self, again: Callable[[], Tokenizer]) -> None:
+        """Keep only what makes text of ids; ``again`` loads the tokenizer where a text comes."""
+        if self._words is None:
+            self._words = Words(self._inner)
+        # Its digest is not asked of it again either, or is cheap by then.
+        self.digest()
+        self._inner, self._again = None, again
+
+    def _loaded(self) -> Any:
+        """Return the library's tokenizer; one that was let go is loaded again, and kept."""
+        if self._inner is None and self._again is not None:
+            self._inner = self._again()._loaded()  # noqa: SLF001 - of its own kind
+        return self._inner
 
     def _check(self, special: SpecialTokens) -> None:
         for token_id, content in special.known.items():

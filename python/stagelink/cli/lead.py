@@ -46,6 +46,8 @@ def do_task(
     else:
         prompt = task_prompt(stage.checkpoint, task)
         check_prompt(prompt, vocab=stage.family.vocab, context=stage.settings.context)
+        # No other text comes: what encodes would lie beside the weights.
+        stage.checkpoint.release_encoder()
     with run_lead(
         stage, link, watch, decode=_decoder(stage), digest_logits=task.digest_logits
     ) as running:

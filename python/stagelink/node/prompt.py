@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagelink.checkpoint.template import ChatTemplate
 from stagelink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +58,9 @@ def chat_prompt(checkpoint: Checkpoint, messages: Sequence[Mapping[str, str]]) -
         )
     for message in messages:
         _text(message["content"])
+    # Imported here: a rank that is given ids has no use for jinja2, nor waits for it.
+    from stagelink.checkpoint.template import ChatTemplate  # noqa: PLC0415
+
     template = ChatTemplate(checkpoint.chat_template, checkpoint.path)
     names: dict[str, Any] = dict(tokenizer.special_names)
     text = template.render(messages, **names)

@@ -202,6 +202,8 @@ def prepare(
     else:
         # Rows come in and go out here; what text is, only rank 0 is asked.
         checkpoint.release_tokenizer()
+    # What the checks took and no longer hold must not lie there while the ring comes together.
+    give_back()
     return Stage(
         rank=rank,
         ranges=ranges,
@@ -238,7 +240,7 @@ def open_model(
         config.model, cache=config.cache, floats=_reads_floats(config), progress=progress
     )
     family = read_family(checkpoint.config, str(checkpoint.path), checkpoint.tensors)
-    family.check_tensors(checkpoint.tensors)
+    family.check_tensors(checkpoint.tensors, str(checkpoint.path))
     return checkpoint, family
 
 

