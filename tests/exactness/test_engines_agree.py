@@ -79,6 +79,16 @@ def test_the_same_operations_have_the_same_bits(families: Tiny, family: str, chu
     assert len(own) == len(CHUNKINGS[chunking])
 
 
+@pytest.mark.parametrize("family", [name for name in SAME_OPERATIONS if name != "mixtral"])
+def test_the_same_operations_round_alike_in_bfloat16(families: Tiny, family: str) -> None:
+    folder = families(family, "bfloat16")
+    own, library = (
+        play_and_close(open_stages(engine, folder, "bfloat16").whole(), script_of("ragged"))
+        for engine in ("torch", "transformers")
+    )
+    assert all(one.same_bits(other) for one, other in zip(own, library, strict=True))
+
+
 @pytest.mark.parametrize("family", OTHER_OPERATIONS)
 def test_other_operations_agree_closely_past_every_window(families: Tiny, family: str) -> None:
     own, library = (_logits(families, engine, family) for engine in ("torch", "transformers"))

@@ -85,9 +85,10 @@ def attention_shape(config: Mapping[str, Any], window: int = 0) -> AttentionShap
     return AttentionShape(heads, config["num_key_value_heads"], width, width**-0.5, window)
 
 
-def config_rope(config: Mapping[str, Any], width: int, setup: Setup) -> Rope:
-    """Return the one RoPE of a config, for heads of ``width`` values."""
-    return Rope(config["rope_parameters"], width, config["max_position_embeddings"], setup)
+def config_rope(config: Mapping[str, Any], width: int, setup: Setup, *, wide: bool = False) -> Rope:
+    """Return the one RoPE of a config, for heads of ``width`` values; ``wide`` is `Rope`'s."""
+    limit = config["max_position_embeddings"]
+    return Rope(config["rope_parameters"], width, limit, setup, wide=wide)
 
 
 def plain_layer(

@@ -35,11 +35,11 @@ class Olmo2Layer:
     """``x + norm(attention(x))``, then ``x + norm(feed_forward(x))``."""
 
     def __init__(self, family: Family, weights: Weights, setup: Setup) -> None:
-        """Read a layer; every layer is the same."""
+        """Read a layer; every layer is the same. Norms and RoPE are float32 and round once."""
         epsilon = family.norm_epsilon
 
         def norm(name: str, kind: type[RmsNorm] = RmsNorm) -> RmsNorm:
-            """Read a norm of this layer; all of the family round once."""
+            """Read a norm of this layer."""
             return kind(weights.read(name + ".weight"), epsilon, wide=True)
 
         shape = attention_shape(family.config)
@@ -47,7 +47,7 @@ class Olmo2Layer:
             shape,
             weights,
             setup,
-            rope=config_rope(family.config, shape.head_width, setup),
+            rope=config_rope(family.config, shape.head_width, setup, wide=True),
             norms=(
                 norm("self_attn.q_norm", _AllHeadsNorm),
                 norm("self_attn.k_norm", _AllHeadsNorm),

@@ -27,7 +27,15 @@ class Rope:
     Source: Su et al. 2021, "RoFormer". Only the first ``width`` values of a head are turned.
     """
 
-    def __init__(self, parameters: Mapping[str, Any], width: int, limit: int, setup: Setup) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        width: int,
+        limit: int,
+        setup: Setup,
+        *,
+        wide: bool = False,
+    ) -> None:
         """Make (or share) the table of the setup's positions.
 
         Args:
@@ -35,19 +43,23 @@ class Rope:
             width: Values of a head that are turned; even.
             limit: The config's ``max_position_embeddings``, for a yarn without a factor.
             setup: Device, dtype and positions.
+            wide: Whether heads are turned in float32 and rounded once (OLMo 2), not in their dtype.
         """
         self._width = width
-        self._key = ("rope", width, json.dumps(dict(parameters), sort_keys=True, default=str))
+        self._dtype = torch.float32 if wide else setup.dtype
+        words = json.dumps(dict(parameters), sort_keys=True, default=str)
+        self._key = ("rope", width, self._dtype, words)
         self._cosine, self._sine = setup.once(
-            self._key, lambda: _table(parameters, width, limit, setup)
+            self._key, lambda: _table(parameters, width, limit, setup, self._dtype)
         )
 
     def turn(self, heads: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return ``heads`` ``[rows, heads, head_width]`` turned, in memory of their own."""
         cosine, sine = batch.once(self._key, self._angles)
+        part = heads[..., : self._width].to(self._dtype)
+        turned = _turned(part, cosine, sine).to(heads.dtype)
         if heads.shape[-1] == self._width:
-            return _turned(heads, cosine, sine)
-        turned = _turned(heads[..., : self._width], cosine, sine)
+            return turned
         return torch.cat((turned, heads[..., self._width :]), dim=-1)
 
     def _angles(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,9 +103,9 @@ def yarn_scale(factor: float, weight: float = 1.0) -> float:
 
 
 def _table(
-    parameters: Mapping[str, Any], width: int, limit: int, setup: Setup
+    parameters: Mapping[str, Any], width: int, limit: int, setup: Setup, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cosine and signed sine of every position, ``[context, width]``, in the row dtype.
+    """Return cosine and signed sine of every position, ``[context, width]``, in ``dtype``.
 
     The sine of a head's first half is negated: turning is then two products and a sum, with the
     bits of the usual form, because a product's sign changes nothing else of it.
@@ -103,7 +115,7 @@ def _table(
     angles = steps[:, None] * frequencies[None, :]
     cosine, sine = angles.cos() * factor, angles.sin() * factor
     tables = torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)
-    return tables[0].to(setup.device, setup.dtype), tables[1].to(setup.device, setup.dtype)
+    return tables[0].to(setup.device, dtype), tables[1].to(setup.device, dtype)
 
 
 def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
