@@ -120,7 +120,9 @@ def test_reading_the_understood_config_again_changes_nothing():
         (QWEN3_MOE, {"mlp_only_layers": ["1"]}, "config_field"),
         (QWEN3_MOE, {"shared_expert_intermediate_size": 8}, "config_field"),
         (QWEN3_MOE, {"quantization_config": {"quant_method": "gptq"}}, "quantization"),
-        (QWEN3_5, {"layer_types": ["linear_attention"] * 3}, "sliding_window"),
+        (QWEN3_5, {"layer_types": ["linear_attention"] * 3}, "layer_types"),
+        (QWEN3_MOE, {"layer_types": ["full_attention"] * 5}, "layer_types"),
+        (QWEN3_5, {"layer_types": ["sliding_attention"] * 4}, "sliding_window"),
         (QWEN3_5, {"linear_num_value_heads": 3}, "config_field"),
         (QWEN3_5, {"attn_output_gate": False}, "config_field"),
         (QWEN3_5, {"partial_rotary_factor": 0.01}, "config_field"),
@@ -146,6 +148,11 @@ def test_what_a_family_has_no_formula_for_is_refused_by_name(config, change, rea
     error = refused(config | change)
     assert error.reason == reason
     assert any(key in str(error) for key in change)
+
+
+def test_a_wrong_number_of_layer_types_is_told_as_two_numbers():
+    text = str(refused(QWEN3_MOE | {"layer_types": ["full_attention"] * 5}))
+    assert "one kind for each of 4 layers, got 5;" in text
 
 
 @pytest.mark.parametrize(
