@@ -50,6 +50,8 @@ _OWN = {
         "stagelink_llamacpp", "LlamaCppEngine", "llama_cpp", "llamacpp", on_stored_blocks=True
     ),
 }
+# What a stage calls on every engine; `stagelink.engine.StageEngine` says what each does.
+_METHODS = ("describe", "load", "run", "run_first", "run_head", "keep", "close")
 # Where a driver for CUDA shows itself, on Linux and under Windows' own Linux.
 _CUDA_PATHS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
@@ -62,15 +64,23 @@ def find_engine(name: str) -> Callable[..., StageEngine]:
 
     Raises:
         ConfigError: ``engine_unknown`` where no such engine is installed, ``engine_import``
-            where it is but does not import.
+            where it is but does not import, ``engine_kind`` where what it names is no engine.
     """
     try:
-        return _import(name)
+        found = _import(name)
     except (ImportError, OSError) as error:
         # OSError: a native library beside the module is missing or broken.
         raise ConfigError(
             f"engine {name!r} does not import: {error}{_advice(name)}", reason="engine_import"
         ) from error
+    if not _makes_engines(found):
+        raise ConfigError(
+            f"engine {name!r}: expected a class with {', '.join(_METHODS)}, got another"
+            f" {'class' if isinstance(found, type) else type(found).__name__};"
+            " name the engine's own class",
+            reason="engine_kind",
+        )
+    return found
 
 
 def check_engine(name: str) -> None:
@@ -147,6 +157,13 @@ def _import(name: str) -> Callable[..., StageEngine]:
         pointed: Callable[..., StageEngine] = point.load()
         return pointed
     raise _unknown(name)
+
+
+def _makes_engines(found: object) -> bool:
+    """Of a function that makes engines only calling it would tell; a class has their methods."""
+    if isinstance(found, type):
+        return all(hasattr(found, method) for method in _METHODS)
+    return callable(found)
 
 
 def _points(name: str) -> importlib.metadata.EntryPoints:

@@ -86,9 +86,16 @@ def asked_engines(
 ) -> tuple[str, ...]:
     """Return the engines that somebody asked for, one a rank or one for all; none is no engine."""
     listed = getattr(arguments, "engines", None)
-    if listed:
+    if listed is not None:
         return _names(listed, "--engines")
-    name = arguments.engine or environment.get(ENGINE_VARIABLE)
+    name = arguments.engine
+    if name == "":
+        # A shell variable that was never set: an engine was meant, and another must not stand in.
+        raise ConfigError(
+            "--engine is '': expected an engine's name; leave it out for the best one installed",
+            reason="engine",
+        )
+    name = name or environment.get(ENGINE_VARIABLE)
     return (name,) if name else ()
 
 
@@ -269,8 +276,8 @@ def _a_rank(names: tuple[str, ...], world: int, flag: str) -> tuple[str, ...]:
     """Refuse a list that is neither one for all nor one a rank."""
     if len(names) not in (1, world):
         raise ConfigError(
-            f"{flag} has {len(names)} names, but the ring has {world} stages: give one, or one a "
-            "rank",
+            f"{flag} has {len(names)} names, but the ring has {world}"
+            f" stage{'s' * (world != 1)}: give one, or one a rank",
             reason="world",
         )
     return names

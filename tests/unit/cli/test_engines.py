@@ -151,13 +151,27 @@ def test_what_is_wrong_with_an_engine_of_a_list_names_its_rank() -> None:
 def test_a_class_of_any_module_can_be_an_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "own_engine_of_a_test.py").write_text("class Mine: pass\n", encoding="utf-8")
+    (tmp_path / "own_engine_of_a_test.py").write_text(
+        "from stagelink_numpy import NumpyEngine\nclass Mine(NumpyEngine): pass\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     check_engine("own_engine_of_a_test:Mine")
     assert find_engine("own_engine_of_a_test:Mine").__name__ == "Mine"
     assert _reason(find_engine, "own_engine_of_a_test:Yours") == "engine_import"
     assert _reason(find_engine, "no_such_module:Mine") == "engine_import"
     assert _reason(find_engine, "no-such-engine") == "engine_unknown"
+
+
+@pytest.mark.parametrize("name", ["json:JSONDecoder", "json:__doc__"])
+def test_what_is_no_engine_is_refused_by_what_an_engine_has(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a class with describe, load, run") as caught:
+        find_engine(name)
+    assert caught.value.reason == "engine_kind"
+
+
+@pytest.mark.parametrize("flag", ["--engine", "--engines"])
+def test_an_empty_name_does_not_mean_another_engine(flag: str) -> None:
+    assert _reason(settings.model_config, _parsed(flag, "")) == flag.removeprefix("--")
 
 
 def test_an_engine_whose_native_library_is_broken_says_what_to_install(
