@@ -79,7 +79,7 @@ def test_the_same_operations_have_the_same_bits(families: Tiny, family: str, chu
     assert len(own) == len(CHUNKINGS[chunking])
 
 
-@pytest.mark.parametrize("family", [name for name in SAME_OPERATIONS if name != "mixtral"])
+@pytest.mark.parametrize("family", SAME_OPERATIONS)
 def test_the_same_operations_round_alike_in_bfloat16(families: Tiny, family: str) -> None:
     folder = families(family, "bfloat16")
     own, library = (

@@ -49,7 +49,10 @@ class StackedExperts:
     def __call__(
         self, rows: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor
     ) -> torch.Tensor:
-        """Return ``[rows, width]``; ``shares`` and ``chosen`` are ``[rows, k]``."""
+        """Return ``[rows, width]``; ``shares`` and ``chosen`` are ``[rows, k]``.
+
+        The sum is made in the shares' dtype, as the unrecorded one.
+        """
         if chosen.numel() * _PICKED_COST < len(self._down):
             return self._picked(rows, shares, chosen)
         return self._all(rows, shares, chosen)
@@ -67,7 +70,7 @@ class StackedExperts:
             for begin in range(0, len(experts), step)
         ]
         results = torch.cat(parts).view(count, used, -1)
-        return (results * shares[:, :, None]).to(rows.dtype).sum(dim=1)
+        return (results * shares[:, :, None]).sum(dim=1).to(rows.dtype)
 
     def _pick(self, inputs: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
         """Return one expert's result for each of ``inputs [n, width, 1]``: ``[n, width]``."""
@@ -87,7 +90,7 @@ class StackedExperts:
         share = torch.zeros(form, dtype=shares.dtype, device=rows.device).scatter_(
             1, chosen, shares
         )
-        out = torch.zeros_like(rows)
+        out = torch.zeros_like(rows, dtype=shares.dtype)
         values = count * (self._gate_up.shape[1] + self._down.shape[1])
         step = max(1, _BYTES_MAX // (values * rows.itemsize))
         for begin in range(0, experts, step):
@@ -95,8 +98,8 @@ class StackedExperts:
             results = self._each(rows, part) * share.T[part, :, None]
             # Dropped and not multiplied by zero: what a row did not choose may be no number.
             results.masked_fill_(dropped.T[part, :, None], 0.0)
-            out += results.to(rows.dtype).sum(dim=0)
-        return out
+            out += results.sum(dim=0)
+        return out.to(rows.dtype)
 
     def _each(self, rows: torch.Tensor, part: slice) -> torch.Tensor:
         """Return the results ``[experts, rows, width]`` of a part of the experts for all rows."""

@@ -6,17 +6,20 @@ that a device replays take the forms of expert_forms.py.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch.nn import functional
 
+from stagelink_torch.activations import activation_of
 from stagelink_torch.expert_forms import StackedExperts
 from stagelink_torch.product import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stagelink_torch.activations import Activation
     from stagelink_torch.layer import Batch, Setup, Weights
 
     Gate = Callable[[torch.Tensor], torch.Tensor]
@@ -33,9 +36,12 @@ class Router(Protocol):
 class SoftmaxRouter:
     """Shares are the probabilities of the ``k`` likeliest experts, made to sum to 1 or not."""
 
-    def __init__(self, gate: torch.Tensor, used: int, *, normed: bool) -> None:
-        """Take ``gate`` ``[experts, width]`` and how many experts a row passes."""
-        self._gate, self._used, self._normed = gate, used, normed
+    def __init__(self, gate: torch.Tensor, used: int, *, normed: bool, wide: bool = False) -> None:
+        """Take ``gate`` ``[experts, width]`` and how many experts a row passes.
+
+        Shares stay float32 where they are ``wide`` (Mixtral); else they have the rows' dtype.
+        """
+        self._gate, self._used, self._normed, self._wide = gate, used, normed, wide
 
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Choose; probabilities are float32 whatever the rows are."""
@@ -44,7 +50,7 @@ class SoftmaxRouter:
         shares, chosen = likely.topk(self._used, dim=-1)
         if self._normed:
             shares /= shares.sum(dim=-1, keepdim=True)
-        return shares.to(rows.dtype), chosen
+        return shares if self._wide else shares.to(rows.dtype), chosen
 
 
 class Experts:
@@ -76,7 +82,8 @@ class Experts:
         bias_in, bias_out = (None, None) if biases is None else biases
         self._gate_up = _matrices(gate_up, bias_in, setup)
         self._down = _matrices(down, bias_out, setup)
-        self._gate = gate or swiglu
+        silu = activation_of("silu", alone=setup.invariant)
+        self._gate = gate or functools.partial(swiglu, silu=silu)
         self._step = setup.row_step
         self._stacked = StackedExperts(gate_up, down, self._gate, biases)
 
@@ -89,14 +96,15 @@ class Experts:
         """
         if batch.bucket:
             return self._stacked(rows, shares, chosen)
-        out = torch.zeros_like(rows)
+        # Shares in float32 have their sum in float32, which is rounded once.
+        out = torch.zeros_like(rows, dtype=shares.dtype)
         used = batch.pieces[-1].end
         for expert, members, places in _members(chosen[:used]):
             taken = rows.index_select(0, members)
             result = self._one(expert, taken)
             share = shares[members, places][:, None]
-            out.index_add_(0, members, (result * share).to(rows.dtype))
-        return out
+            out.index_add_(0, members, result * share)
+        return out.to(rows.dtype)
 
     def _one(self, expert: int, rows: torch.Tensor) -> torch.Tensor:
         """Return one expert's result ``[rows, width]``."""
@@ -151,10 +159,10 @@ def read_experts(
     return Experts(gate_up, weights.stack([[f"{one}{down}.weight"] for one in at]), setup)
 
 
-def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
+def swiglu(gate_up: torch.Tensor, silu: Activation) -> torch.Tensor:
     """Return ``silu(gate) * up``; Shazeer 2020, "GLU Variants Improve Transformer"."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate).mul_(up)
+    return silu(gate).mul_(up)
 
 
 def _matrices(stacked: torch.Tensor, bias: torch.Tensor | None, setup: Setup) -> list[Matrix]:

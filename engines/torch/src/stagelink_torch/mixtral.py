@@ -23,7 +23,7 @@ def make_layer(family: Family, index: int, weights: Weights, setup: Setup) -> La
     """Make a layer; every layer is the same. The files call gate, up and down w1, w3 and w2."""
     config = family.config
     gate = weights.read(_BLOCK + "gate.weight")
-    router = SoftmaxRouter(gate, config["num_experts_per_tok"], normed=True)
+    router = SoftmaxRouter(gate, config["num_experts_per_tok"], normed=True, wide=True)
     count = config["num_local_experts"]
     experts = read_experts(weights, _BLOCK + "experts.", count, setup, ("w1", "w3", "w2"))
     return plain_layer(family, weights, setup, feed_forward=RoutedFeedForward(router, experts))
