@@ -34,7 +34,7 @@ def _experts(*, biased: bool = False, dtype: torch.dtype = torch.float32) -> Exp
     stacked = drawn(EXPERTS, 2 * INNER, WIDTH), drawn(EXPERTS, WIDTH, INNER)
     if not biased:
         return Experts(*stacked, _setup(dtype))
-    gate = functools.partial(_clamped_gate, alpha=1.702, limit=7.0)
+    gate = functools.partial(_clamped_gate, alpha=1.702, limit=7.0, sigmoid=torch.sigmoid)
     biases = drawn(EXPERTS, 2 * INNER), drawn(EXPERTS, WIDTH)
     return Experts(*stacked, _setup(dtype), gate=gate, biases=biases)
 

@@ -118,10 +118,20 @@ def test_four_streams_in_random_mixed_rounds_equal_each_alone(
         assert_same_bits([mixed[stream]], [expected])
 
 
-@pytest.mark.parametrize("name", ["gemma3_text", "gpt_oss"])
-def test_a_width_behind_the_last_vector_leaves_a_stream_its_bits(tmp_path: Path, name: str) -> None:
-    folder = make_family(tmp_path, name, intermediate_size=37)
-    pipeline = make_pipeline(folder, batch_invariant=True)
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [
+        ("gemma3_text", {"intermediate_size": 37}),
+        ("gpt_oss", {"intermediate_size": 37}),
+        ("deepseek_v3", {"n_routed_experts": 9, "n_group": 3}),
+        ("qwen3_5_text", {"linear_key_head_dim": 12, "linear_value_head_dim": 20}),
+        ("qwen3_next", {"linear_num_value_heads": 6, "linear_value_head_dim": 20}),
+    ],
+)
+def test_widths_behind_the_last_vector_leave_a_stream_its_bits(
+    tmp_path: Path, name: str, widths: dict[str, int]
+) -> None:
+    pipeline = make_pipeline(make_family(tmp_path, name, **widths), batch_invariant=True)
     played = [
         logits_of(pipeline.play(in_chunks(token_ids(), CHUNKINGS[chunking], stream)))
         for stream, chunking in enumerate(("whole", "ragged", "rows"), start=1)

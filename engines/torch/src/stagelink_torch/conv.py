@@ -6,13 +6,23 @@ are one stream's (``causal_conv``), or one of each stream (``causal_conv_each``)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import torch
-from torch.nn import functional
+
+from stagelink_torch.activations import activation_of
+
+if TYPE_CHECKING:
+    from stagelink_torch.activations import Activation
 
 __all__ = ["causal_conv", "causal_conv_each"]
 
+SILU: Final = activation_of("silu")
 
-def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+
+def causal_conv(
+    rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor, activate: Activation = SILU
+) -> torch.Tensor:
     """Return ``silu(sum_j taps[j] * x[t - (K - 1) + j])`` of every row, in the dtype of ``rows``.
 
     ``past`` is overwritten with what the next call needs: the last ``K - 1`` rows seen. The taps
@@ -23,6 +33,7 @@ def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> t
         rows: ``[n, channels]`` in the compute dtype.
         past: ``[K - 1, channels]``, the rows before the first one; zeros at position 0.
         taps: float32 ``[K, channels]``, oldest first.
+        activate: The form of SiLU.
     """
     count, behind = rows.shape[0], past.shape[0]
     seen = torch.cat((past, rows))
@@ -31,16 +42,19 @@ def causal_conv(rows: torch.Tensor, past: torch.Tensor, taps: torch.Tensor) -> t
     for tap in range(behind + 1):
         mixed.addcmul_(wide[tap : tap + count], taps[tap])
     past.copy_(seen[count:])
-    return functional.silu(mixed.to(rows.dtype))
+    return activate(mixed.to(rows.dtype))
 
 
-def causal_conv_each(rows: torch.Tensor, pasts: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+def causal_conv_each(
+    rows: torch.Tensor, pasts: torch.Tensor, taps: torch.Tensor, activate: Activation = SILU
+) -> torch.Tensor:
     """Return what ``causal_conv`` does for ``n`` streams of one row each.
 
     Args:
         rows: ``[n, channels]``, a stream's row each.
         pasts: ``[n, K - 1, channels]``, overwritten as ``past`` is.
         taps: float32 ``[K, channels]``, oldest first.
+        activate: The form of SiLU.
     """
     seen = torch.cat((pasts, rows[:, None]), dim=1)
     wide = seen.float()
@@ -48,4 +62,4 @@ def causal_conv_each(rows: torch.Tensor, pasts: torch.Tensor, taps: torch.Tensor
     for tap in range(wide.shape[1]):
         mixed.addcmul_(wide[:, tap], taps[tap])
     pasts.copy_(seen[:, 1:])
-    return functional.silu(mixed.to(rows.dtype))
+    return activate(mixed.to(rows.dtype))

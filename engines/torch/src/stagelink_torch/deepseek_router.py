@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from stagelink.engine import ConfigError
+from stagelink_torch.activations import activation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,11 +98,12 @@ class SigmoidRouter:
         self._sum_to_one = bool(config.get("norm_topk_prob", True))
         self._gate = weights.read("mlp.gate.weight", dtype=torch.float32)
         self._bias = weights.read("mlp.gate.e_score_correction_bias", dtype=torch.float32)
+        self._sigmoid = activation_of("sigmoid", alone=True)
 
     def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return float32 weights and expert indices, ``[rows, k]`` each."""
         choice = self._choice
-        scores = functional.linear(rows.float(), self._gate).sigmoid()
+        scores = self._sigmoid(functional.linear(rows.float(), self._gate))
         worth = scores + self._bias
         best = worth.view(len(worth), choice.groups, -1).topk(_GROUP_SCORES, dim=2)[0].sum(dim=2)
         worth = worth.masked_fill(choice.outside(best, scores.shape[1]), float("-inf"))

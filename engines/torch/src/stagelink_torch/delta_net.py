@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from stagelink_torch.activations import activation_of
 from stagelink_torch.conv import causal_conv, causal_conv_each
 from stagelink_torch.delta_slots import DeltaShape, DeltaSlots, Inputs
 from stagelink_torch.gated_delta import Steps, advance, advance_each
@@ -53,6 +54,7 @@ class DeltaNet:
         self._growth = -weights.read("linear_attn.A_log", dtype=torch.float32).exp()
         self._shift = weights.read("linear_attn.dt_bias", dtype=torch.float32)
         self._norm = weights.read("linear_attn.norm.weight")
+        self._silu = activation_of("silu", alone=setup.invariant)
         self._out = weights.read("linear_attn.out_proj.weight")
 
     def make_slots(self) -> DeltaSlots:
@@ -78,12 +80,13 @@ class DeltaNet:
 
     def step(self, inputs: Inputs, past: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Run convolution and rule over one piece's rows; see ``delta_slots.Rule``."""
-        steps = self._steps(causal_conv(inputs.mixed, past, self._taps), inputs)
+        steps = self._steps(causal_conv(inputs.mixed, past, self._taps, self._silu), inputs)
         return advance(steps, state, recurrent=self._setup.invariant)
 
     def step_each(self, inputs: Inputs, pasts: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Run both over one row of each stream; see ``delta_slots.Rule``."""
-        steps = self._steps(causal_conv_each(inputs.mixed, pasts, self._taps), inputs)
+        mixed = causal_conv_each(inputs.mixed, pasts, self._taps, self._silu)
+        steps = self._steps(mixed, inputs)
         return advance_each(steps, states)
 
     def _steps(self, mixed: torch.Tensor, inputs: Inputs) -> Steps:
@@ -115,7 +118,7 @@ class DeltaNet:
         wide = out.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self._epsilon)
         normed = self._norm * wide.to(out.dtype)
-        return (normed * functional.silu(gate.float())).to(out.dtype)
+        return (normed * self._silu(gate.float())).to(out.dtype)
 
     def _read_projections(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the matrix of q, k, v and z, and the one of b and a; each by head.

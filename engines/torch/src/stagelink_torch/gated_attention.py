@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from stagelink_torch.activations import activation_of
 from stagelink_torch.attention import Attend
 from stagelink_torch.decoder import attention_shape
 from stagelink_torch.norm import RmsNorm
@@ -55,6 +56,7 @@ class GatedAttention:
         # sections of the multimodal RoPE are one plain RoPE.
         self._rope = Rope(rope, turned, config["max_position_embeddings"], setup)
         self._attend = Attend(shape, setup)
+        self._sigmoid = activation_of("sigmoid", alone=setup.invariant)
 
     def make_slots(self) -> KvSlots:
         """Allocate the layer's KV."""
@@ -73,5 +75,5 @@ class GatedAttention:
         queries, keys = torch.split(turned, [shape.heads, shape.kv_heads], dim=1)
         slots.put(keys, values, batch)
         attended = self._attend(queries, batch, slots)
-        attended = attended * torch.sigmoid(gate.reshape(len(rows), -1))
+        attended = attended * self._sigmoid(gate.reshape(len(rows), -1))
         return functional.linear(attended, self._out, self._out_bias)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from stagelink_torch.activations import activation_of
 from stagelink_torch.attention import Attention
 from stagelink_torch.decoder import DecoderLayer, attention_shape, config_rope
 from stagelink_torch.ends import ModelEnds
 from stagelink_torch.experts import Experts, RoutedFeedForward
 from stagelink_torch.norm import RmsNorm
-from stagelink_torch.rowwise import sigmoid
 
 if TYPE_CHECKING:
     from stagelink.engine import Family
+    from stagelink_torch.activations import Activation
     from stagelink_torch.layer import Layer, Setup, Weights
 
 # The published model's; its config does not always say them.
@@ -82,6 +83,7 @@ def _read_experts(family: Family, weights: Weights, setup: Setup) -> Experts:
         _clamped_gate,
         alpha=config.get("swiglu_alpha", _ALPHA),
         limit=config.get("swiglu_limit", _LIMIT),
+        sigmoid=activation_of("sigmoid", alone=setup.invariant),
     )
     bias = weights.read(at + "gate_up_proj_bias")
     return Experts(
@@ -98,11 +100,10 @@ def _gate_first(both: torch.Tensor) -> torch.Tensor:
     return torch.cat((both[:, ::2], both[:, 1::2]), dim=1)
 
 
-def _clamped_gate(gate_up: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
-    """Return ``(up + 1) * gate * sigmoid(alpha * gate)`` of clamped halves.
-
-    A clamped half is contiguous: torch's own sigmoid would take its last values by another path.
-    """
+def _clamped_gate(
+    gate_up: torch.Tensor, alpha: float, limit: float, sigmoid: Activation
+) -> torch.Tensor:
+    """Return ``(up + 1) * gate * sigmoid(alpha * gate)`` of clamped halves."""
     gate, up = gate_up.chunk(2, dim=-1)
     gate = gate.clamp(max=limit)
     return (up.clamp(-limit, limit) + 1).mul_(gate * sigmoid(gate * alpha))
