@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _KINDS = frozenset((NORMAL, CONTROL, USER_DEFINED, UNUSED))
 
+_MERGES_AT_ONCE = 4096
+
 # The scores of another tokenizer model.
 _HARMLESS = (*HARMLESS, "scores")
 
@@ -60,7 +62,7 @@ def rebuild(values: Mapping[str, Any], where: Path) -> tuple[bytes, SpecialToken
     around = ends_of(own, ids, tokens, adds_bos=rules.adds_bos, where=where)
     value = bpe_json(
         tokens,
-        merges,
+        [],
         added=added_tokens(tokens, kinds, frozenset((CONTROL,)), frozenset((USER_DEFINED,))),
         normalizer=rules.normalizer,
         pre_tokenizer={"type": "Sequence", "pretokenizers": list(rules.steps)},
@@ -68,7 +70,22 @@ def rebuild(values: Mapping[str, Any], where: Path) -> tuple[bytes, SpecialToken
         decoder=WITH_REGEX,
         ignore_merges=rules.ignore_merges,
     )
-    return canonical(value), special_tokens(ids, tokens)
+    return _with_merges(canonical(value), merges), special_tokens(ids, tokens)
+
+
+def _with_merges(data: bytes, merges: list[str]) -> bytes:
+    """Return the canonical JSON of a tokenizer without merges, with them in their place.
+
+    As lists of two texts, all at once, they would take more than everything else of a tokenizer.
+    """
+    # Inside a text the quotes would be escaped.
+    before, empty, after = data.partition(b'"merges":[]')
+    begins = range(0, len(merges), _MERGES_AT_ONCE)
+    parts = [
+        canonical([merge.split(" ") for merge in merges[begin : begin + _MERGES_AT_ONCE]])[1:-1]
+        for begin in begins
+    ]
+    return b"".join((before, empty[:-1], b",".join(parts), b"]", after))
 
 
 def _rules(own: Mapping[str, Any], where: Path) -> Rules:
@@ -96,12 +113,12 @@ def _rules(own: Mapping[str, Any], where: Path) -> Rules:
     return PRE_TOKENIZERS[name]
 
 
-def _lists(own: Mapping[str, Any], where: Path) -> tuple[list[str], list[int], list[list[str]]]:
+def _lists(own: Mapping[str, Any], where: Path) -> tuple[list[str], list[int], list[str]]:
     tokens, kinds = take_tokens(own, _KINDS, where)
     merges: list[str] = list_of(own, "merges", str, where)
     known = set(tokens)
-    pairs = [merge.split(" ") for merge in merges]
-    for pair in pairs:
+    for merge in merges:
+        pair = merge.split(" ")
         if len(pair) != 2 or not all(part in known for part in (*pair, "".join(pair))):
-            raise bad(where, "tokenizer", "merges of two tokens into one", shown(" ".join(pair)))
-    return tokens, kinds, pairs
+            raise bad(where, "tokenizer", "merges of two tokens into one", shown(merge))
+    return tokens, kinds, merges
