@@ -95,6 +95,18 @@ def test_affine_single_sharded_and_gguf_give_the_same_logits(tmp_path):
     assert all(one == results[0] for one in results[1:])
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_a_composite_around_a_family_of_the_oracle_is_its_text_model(tmp_path, name):
+    _, config, _ = CASES[name]
+    weights = weights_for(config)
+    plain, composite = made(tmp_path, "plain", "composite")
+    inner = {f"language_model.{tensor}": one for tensor, one in weights.items()}
+    outer = {"model_type": "llava", "text_config": config, "vision_config": {}}
+    paths = [write_folder(plain, config, weights), sharded(composite, outer, inner)]
+    results = [computed(NumpyEngine, path) for path in paths]
+    assert results[0] == results[1]
+
+
 def test_the_command_line_runs_each_format_and_prints_the_same_tokens(tmp_path, capsys):
     answers = []
     for path in in_four_formats(tmp_path):

@@ -106,7 +106,7 @@ class _Reader:
     def layer(self, index: int) -> LayerWeights:
         """Read layer ``index``."""
         family = self._family
-        base = f"model.layers.{index}."
+        base = family.layer_prefix(index)
         attention = base + "self_attn."
         parts = [attention + part for part in ("q_proj", "k_proj", "v_proj")]
         return LayerWeights(
@@ -123,8 +123,8 @@ class _Reader:
 
     def ends(self) -> EndWeights:
         """Read the embedding, the final norm and the head; a tied matrix is one array."""
-        embed = self._read("model.embed_tokens.weight")
-        norm = self._vector(["model.norm.weight"])
+        embed = self._read(f"{self._family.prefix}embed_tokens.weight")
+        norm = self._vector([f"{self._family.prefix}norm.weight"])
         head = embed if self._family.tied else self._read("lm_head.weight")
         return EndWeights(embed=embed, final_norm=norm, head=head)
 
