@@ -139,14 +139,14 @@ def take_layer_types(
         CheckpointError: ``layer_types``; ``sliding_window`` where sliding layers are not done.
     """
     kinds = fields.raw("layer_types", default)
-    if isinstance(kinds, list) and len(kinds) != layers:
-        # The kinds themselves may all be right, and a shortened list would not show what is not.
-        wanted = f"one kind for each of {layers} layers"
-        raise fields.refusal("layer_types", wanted, len(kinds), reason="layer_types")
     if not isinstance(kinds, list) or any(kind not in allowed for kind in kinds):
         reason = "layer_types" if "sliding_attention" in allowed else "sliding_window"
         wanted = f"{' or '.join(allowed)} for each of {layers} layers"
         raise fields.refusal("layer_types", wanted, kinds, reason=reason)
+    if len(kinds) != layers:
+        # The kinds themselves are all right, and a shortened list would not show what is not.
+        wanted = f"one kind for each of {layers} layers"
+        raise fields.refusal("layer_types", wanted, len(kinds), reason="layer_types")
     return list(kinds)
 
 
