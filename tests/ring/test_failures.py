@@ -194,6 +194,8 @@ def test_a_key_that_others_can_read_is_refused(lab: Lab) -> None:
     lab.key.chmod(0o644)
     node = lab.node(0, 2, "--listen", "127.0.0.1:0", "--prompt-ids", "1")
     _told_once(node, 2, str(lab.key))
+    # No other rank was asked to come to a ring that cannot be.
+    assert "--lead" not in node.told
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,11 @@ def _run_by_hand(arguments: argparse.Namespace) -> int:
     from stagelink.cli.table import stage_table, summary, terminal_width
     from stagelink.node.stage import prepare
 
+    if world > 1:
+        from stagelink import _native
+
+        # Before a model is read, which takes minutes, and before another rank is asked to come.
+        _native.check_key_file(link.key_file)
     job = Job(settings.model_config(arguments, world), settings.task(arguments))
     watch = HandWatch(job, link, settings.asked_engines(arguments))
     note = settings.engine_note(arguments)
