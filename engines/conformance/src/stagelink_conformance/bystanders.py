@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
-from stagelink.engine import EngineError
+from stagelink.engine import ConfigError, EngineError
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
 from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import assert_same_bits
@@ -26,6 +25,10 @@ HELD = 10
 OPENED = (1, 2, 3)
 # A plan may ask for more rows than there is memory; its buffers are then of another size.
 _BUFFER_ROWS_MAX = 4096
+_ADVICE = (
+    "refuse it before any state changes, by EngineChecks where it has the check "
+    "(docs/engines.md, Codes of refusals; docs/protocol.md 6.7 and 9)"
+)
 
 
 def busy(stages: Stages) -> Pipeline:
@@ -38,7 +41,14 @@ def busy(stages: Stages) -> Pipeline:
 
 def assert_unchanged(stages: Stages, pipeline: Pipeline) -> None:
     """Go on as if nothing had been refused, and compare with stages that refused nothing."""
-    assert_same_bits(_go_on(stages, pipeline), _go_on(stages, busy(stages)))
+    expected = _go_on(stages, busy(stages))
+    try:
+        assert_same_bits(_go_on(stages, pipeline), expected)
+    except (AssertionError, EngineError) as error:
+        raise AssertionError(
+            f"expected a refused call to change nothing, got other streams that no longer go on as "
+            f"before ({error}); check the whole plan, token ids and buffers before any state"
+        ) from error
 
 
 def _go_on(stages: Stages, pipeline: Pipeline) -> list[Outcome]:
@@ -49,11 +59,23 @@ def _go_on(stages: Stages, pipeline: Pipeline) -> list[Outcome]:
     return pipeline.play(script)
 
 
-def assert_refused(reason: str | tuple[str, ...], call: Callable[[], object]) -> None:
-    """Make a call that must be refused with this reason, or one of these."""
-    with pytest.raises(EngineError) as caught:
+def assert_refused(
+    reason: str | tuple[str, ...],
+    call: Callable[[], object],
+    kind: type[EngineError | ConfigError] = EngineError,
+) -> None:
+    """Make a call that must be refused by this kind of error with this reason, or one of these."""
+    reasons = (reason,) if isinstance(reason, str) else reason
+    wanted = f"expected {kind.__name__} with reason {' or '.join(map(repr, reasons))}"
+    try:
         call()
-    assert caught.value.reason in ((reason,) if isinstance(reason, str) else reason), caught.value
+    except kind as error:
+        if error.reason in reasons:
+            return
+        raise AssertionError(f"{wanted}, got {error.reason!r}: {error}; {_ADVICE}") from error
+    except Exception as error:
+        raise AssertionError(f"{wanted}, got {error!r}; {_ADVICE}") from error
+    raise AssertionError(f"{wanted}, got a call that was done; {_ADVICE}")
 
 
 def assert_plan_refused(
@@ -64,7 +86,11 @@ def assert_plan_refused(
     size = rows * row_bytes(pipeline.engines[0].describe())
     ids = np.array(stages.ids(60, rows), dtype=np.int64)
     lead, *others = pipeline.engines
-    assert_refused(reason, lambda: lead.run_first(plan, ids, rows_buffer(size)))
-    for engine in others:
-        rows_in, rows_out = rows_buffer(size), rows_buffer(size)
-        assert_refused(reason, lambda: engine.run(plan, rows_in, rows_out))  # noqa: B023 - now
+    try:
+        assert_refused(reason, lambda: lead.run_first(plan, ids, rows_buffer(size)))
+        for engine in others:
+            rows_in, rows_out = rows_buffer(size), rows_buffer(size)
+            assert_refused(reason, lambda: engine.run(plan, rows_in, rows_out))  # noqa: B023 - now
+    except AssertionError as error:
+        error.add_note(f"the plan: {plan}")
+        raise

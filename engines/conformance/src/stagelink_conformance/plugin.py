@@ -44,6 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _MODEL not in metafunc.fixturenames:
         return
     from stagelink_conformance.families import FAMILIES  # noqa: PLC0415 - see above
+    from stagelink_conformance.token_families import TOKEN_FAMILIES  # noqa: PLC0415 - see above
     from stagelink_numpy.tiny import TINY  # noqa: PLC0415 - see above
 
     path = metafunc.config.getoption("--stagelink-checkpoint")
@@ -52,6 +53,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     models = [path] if path else [name for name in families.split(",") if name] or list(chosen)
     if models == ["all"]:
         models = [*TINY, *(name for name in FAMILIES if name not in TINY)]
+    known = sorted({*TINY, *FAMILIES, *TOKEN_FAMILIES})
+    unknown = [] if path else [name for name in models if name not in known]
+    if unknown:
+        message = f"expected tiny checkpoints of {known}, got {unknown}; choose some of those"
+        raise pytest.UsageError(f"{message}, or a model of your own by --stagelink-checkpoint")
     metafunc.parametrize(_MODEL, models, indirect=True, scope="session")
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def test_the_class_has_the_seams_methods(stages: Stages) -> None:
-    assert isinstance(stages.make(0, stages.family.layers, lead=True), StageEngine)
+    engine = stages.make(0, stages.family.layers, lead=True)
+    methods = [name for name in vars(StageEngine) if not name.startswith("_")]
+    missing = [name for name in methods if not callable(getattr(engine, name, None))]
+    assert not missing, f"expected every method of StageEngine, got an engine without {missing}"
 
 
 def test_a_description_fits_the_settings_and_needs_no_load(stages: Stages) -> None:
@@ -63,16 +66,12 @@ def test_making_a_stage_reads_no_tensor(stages: Stages) -> None:
 def test_a_setting_that_is_not_done_is_refused_by_name_before_reading(
     stages: Stages, setting: str, value: object, reason: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        stages.make(0, 1, lead=True, **{setting: value})
-    assert caught.value.reason == reason
+    assert_refused(reason, lambda: stages.make(0, 1, lead=True, **{setting: value}), ConfigError)
 
 
 @pytest.mark.parametrize(("first", "end"), [(1, 1), (2, 1), (-1, 1), (0, 10_000)])
 def test_a_range_outside_the_model_is_refused(stages: Stages, first: int, end: int) -> None:
-    with pytest.raises(ConfigError) as caught:
-        stages.make(first, end, lead=False)
-    assert caught.value.reason == "engine_range"
+    assert_refused("engine_range", lambda: stages.make(first, end, lead=False), ConfigError)
 
 
 def test_a_stage_reads_its_own_tensors_and_no_others(stages: Stages) -> None:
