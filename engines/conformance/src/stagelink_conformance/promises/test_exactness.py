@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CHUNKS = (1, 7, 32, 64)
 _REFERENCE = (
-    "the reference shares no code: from row 0 on it is a formula or a weight, from a later row on a "
-    "position, a mask or a state"
+    "the reference shares no code: from row 0 on it is a formula or a weight, from a later row on "
+    "a position, a mask or a state"
 )
 
 
