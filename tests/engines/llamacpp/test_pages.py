@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from stagelink_llamacpp import pages
-from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
+from stagelink_llamacpp.pages import Collapsing, Dropping, private_spans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the advice is Linux's")
 _MIB = 1 << 20
@@ -56,19 +56,34 @@ def test_new_memory_is_put_into_huge_pages_and_keeps_its_bytes() -> None:
     expected = _pattern(16 * _MIB).tobytes()
     before = private_spans()
     _held, array = _memory(16 * _MIB)
-    told: list[int] = []
-    done = collapse_new(before, lambda: told.append(1))
-    if not done:
+    collapsing = Collapsing(before)
+    collapsing.wait()
+    if not collapsing.collapsed_bytes:
         pytest.skip("this system gives no huge pages")
-    assert done >= 12 * _MIB
+    assert collapsing.collapsed_bytes >= 12 * _MIB
     assert _field(array.ctypes.data + 8 * _MIB, "AnonHugePages") >= 8 * _MIB
     assert array.tobytes() == expected
 
 
 def test_memory_that_was_there_before_is_left_alone() -> None:
     _held, array = _memory(16 * _MIB)
-    assert collapse_new(private_spans(), lambda: None) == 0
+    collapsing = Collapsing(private_spans())
+    collapsing.wait()
+    assert collapsing.collapsed_bytes == 0
     assert _field(array.ctypes.data, "AnonHugePages") == 0
+
+
+def test_what_is_stopped_leaves_the_rest_in_small_pages_and_touches_nothing_afterwards() -> None:
+    before = private_spans()
+    _held, array = _memory(256 * _MIB)
+    collapsing = Collapsing(before)
+    collapsing.stop()
+    done = collapsing.collapsed_bytes
+    assert done < 200 * _MIB
+    assert _field(array.ctypes.data, "AnonHugePages") <= done + 2 * _MIB
+    assert array.tobytes() == _pattern(256 * _MIB).tobytes()
+    collapsing.stop()
+    assert collapsing.collapsed_bytes == done
 
 
 def _mapped(path: Path, count: int) -> tuple[mmap.mmap, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stagelink.engine import give_back
 from stagelink_llamacpp.calls import CALL_ROWS, spans_of
 from stagelink_llamacpp.native_batch import NativeBatch
-from stagelink_llamacpp.pages import Dropping, collapse_new, private_spans
+from stagelink_llamacpp.pages import Collapsing, Dropping, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.scaling import Scaling
 from stagelink_llamacpp.watch import Watch
@@ -127,6 +127,7 @@ class Context:
         self.pulse = Pulse(library)
         self._model: Any = None
         self._context: Any = None
+        self._collapsing: Collapsing | None = None
         # The library keeps these pointers: the objects live as long as the context.
         self._output = (nodes.output or "").encode()
         self._input = (nodes.input or "").encode()
@@ -258,6 +259,9 @@ class Context:
     def close(self) -> None:
         """Free context and model; calling it again does nothing."""
         api = self._library.api
+        if self._collapsing is not None:
+            # What is freed may be another's memory by then.
+            self._collapsing.stop()
         if self._context is not None:
             api.llama_free(self._context)
         if self._model is not None:
@@ -309,10 +313,7 @@ class Context:
             raise self._library.failure(f"llama.cpp to load {path.name}", _AGAIN, "load")
         # What tensors were read into is free now, and would be kept as if it were in use.
         give_back()
-        collapse_new(before, lambda: tell(1.0, None))
-        if broken:
-            self.close()
-            raise broken[0]
+        self._collapsing = Collapsing(before)
 
     def _open(self, shape: Shape) -> None:
         api = self._library.api

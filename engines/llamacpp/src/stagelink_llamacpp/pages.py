@@ -25,7 +25,6 @@ _DONT_NEED, _HUGE, _PAGE_OUT, _COLLAPSE = 4, 14, 21, 25
 _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
-_TELL_BYTES = 256 << 20
 # llama.cpp reads some ten MiB in that time.
 _DROP_SECONDS = 0.005
 # glibc's mallopt(3). Without them the first large block that is freed raises both limits up to 32
@@ -59,30 +58,50 @@ def private_spans() -> Spans:
     return found
 
 
-def collapse_new(before: Spans, tell: Callable[[], object]) -> int:
-    """Put memory that came since ``before``, and is in use, into huge pages; return its bytes.
+class Collapsing:
+    """Puts memory that came since ``before``, and is in use, into huge pages, in a thread.
 
-    Every page of it must have been written: one that was not would be made. ``tell`` is called now
-    and then.
+    Looking for huge pages takes the system up to 4 ms each, which a stage's start does not wait
+    for; the bytes stay where they are and may be used meanwhile. Every page must have been written:
+    one that was not would be made. Nothing may be freed before ``stop``.
+
+    Attributes:
+        collapsed_bytes: What is in huge pages so far.
     """
-    done = since = 0
-    with contextlib.suppress(AttributeError, OSError):
-        advise = _advise()
-        for first, last in _without(private_spans(), before):
-            begin, end = -(-first // _HUGE_BYTES) * _HUGE_BYTES, last // _HUGE_BYTES * _HUGE_BYTES
-            if end - begin < _SPAN_BYTES_MIN or advise(begin, end - begin, _HUGE):
-                continue
-            for at in range(begin, end, _HUGE_BYTES):
-                if advise(at, _HUGE_BYTES, _COLLAPSE) == 0:
-                    done += _HUGE_BYTES
-                elif ctypes.get_errno() in (errno.ENOMEM, errno.ENOSYS):
-                    # No free huge page is left: looking for more would only cost time.
-                    return done
-                since += _HUGE_BYTES
-                if since >= _TELL_BYTES:
-                    since = 0
-                    tell()
-    return done
+
+    def __init__(self, before: Spans) -> None:
+        """Begin; which memory is meant is decided now."""
+        self.collapsed_bytes = 0
+        self._spans = list(_without(private_spans(), before))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._collapse, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all is done, which lasts as long as the system looks for huge pages."""
+        self._thread.join()
+
+    def stop(self) -> None:
+        """Leave the rest in small pages; a second call does nothing."""
+        self._over.set()
+        self._thread.join()
+
+    def _collapse(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            advise = _advise()
+            for first, last in self._spans:
+                begin = -(-first // _HUGE_BYTES) * _HUGE_BYTES
+                end = last // _HUGE_BYTES * _HUGE_BYTES
+                if end - begin < _SPAN_BYTES_MIN or advise(begin, end - begin, _HUGE):
+                    continue
+                for at in range(begin, end, _HUGE_BYTES):
+                    if self._over.is_set():
+                        return
+                    if advise(at, _HUGE_BYTES, _COLLAPSE) == 0:
+                        self.collapsed_bytes += _HUGE_BYTES
+                    elif ctypes.get_errno() in (errno.ENOMEM, errno.ENOSYS):
+                        # No free huge page is left: looking for more would only cost time.
+                        return
 
 
 class Dropping:
