@@ -218,6 +218,18 @@ def test_the_head_does_what_the_library_does_after_the_last_layer(
     _assert_a_wide_split_is_whole(make_stage, tmp_path, ends_in=np.tanh)
 
 
+@pytest.mark.parametrize("model_type", ["opt", "biogpt"])
+def test_embedded_positions_that_are_found_by_a_mask_are_the_leads_alone(
+    make_stage: MakeStage, tmp_path: Path, model_type: str
+) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"ffn_dim": 96, "word_embed_proj_dim": 64} if model_type == "opt" else {}
+    config = AutoConfig.for_model(model_type, **_SMALL, **sizes, bos_token_id=None)
+    AutoModelForCausalLM.from_config(config).eval().save_pretrained(tmp_path)
+    _assert_a_wide_split_is_whole(make_stage, tmp_path)
+
+
 @pytest.mark.parametrize("model_type", ["stablelm", "glm4", "gpt2", "cohere", "falcon", "lfm2"])
 def test_a_family_outside_the_table_runs_as_a_range(
     make_stage: MakeStage, tmp_path: Path, model_type: str

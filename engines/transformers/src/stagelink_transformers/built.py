@@ -140,5 +140,9 @@ class _NoEmbedding(nn.Module):
         super().__init__()
         self._width = width
 
-    def forward(self, ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-        return torch.zeros(*ids.shape, self._width, device=ids.device)
+    def forward(
+        self, ids: torch.Tensor, *_: object, position_ids: torch.Tensor | None = None, **__: object
+    ) -> torch.Tensor:
+        # Some decoders hand over a mask of all positions, and beside it those of the rows.
+        like = ids if position_ids is None else position_ids
+        return torch.zeros(*like.shape, self._width, device=ids.device)
