@@ -6,12 +6,15 @@ Nothing is quantized: a block is a small scale and random nibbles. It runs nothi
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import string
 from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -96,14 +99,27 @@ def _add_tensors(writer: gguf.GGUFWriter, wide: Wide) -> None:
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
-    """Words without a meaning; llama.cpp asks for a merge, and that both its parts are words."""
+    """Words without a meaning, with about as many merges a word as real vocabularies have."""
+    words = list(itertools.islice(_words(), vocab))
+    known = set(words)
+    halves = ((word[: len(word) // 2], word[len(word) // 2 :]) for word in words)
+    ends = ((word[:-1], word[-1:]) for word in words)
+    merges = [(one, two) for pair in zip(halves, ends, strict=True) for one, two in pair]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(["a", "b", "ab", *(f"w{number}" for number in range(3, vocab))])
+    writer.add_token_list(words)
     writer.add_token_types([1] * vocab)
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges(
+        [f"{one} {two}" for one, two in dict.fromkeys(merges) if {one, two} <= known]
+    )
     writer.add_eos_token_id(vocab - 1)
     writer.add_add_bos_token(False)
+
+
+def _words() -> Iterator[str]:
+    """Yield all words of small letters, shorter ones first."""
+    for length in itertools.count(1):
+        yield from map("".join, itertools.product(string.ascii_lowercase, repeat=length))
 
 
 def _blocks(draws: np.random.Generator, shape: tuple[int, int]) -> npt.NDArray[np.uint8]:
