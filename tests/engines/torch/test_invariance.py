@@ -94,6 +94,15 @@ def test_a_family_whose_layers_do_not_pad_is_refused_by_name(
     assert caught.value.reason == "engine_invariance"
 
 
+def test_latent_attention_of_one_head_is_refused(tmp_path: Path) -> None:
+    folder = make_family(
+        tmp_path / "one", "deepseek_v2", num_attention_heads=1, num_key_value_heads=1
+    )
+    with pytest.raises(ConfigError, match="two heads or more") as caught:
+        make_stage(folder, 0, 2, batch_invariant=True)
+    assert caught.value.reason == "engine_invariance"
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_chunking_gives_the_same_bits(tiny: Callable[..., Path], name: str) -> None:
     pipeline = make_pipeline(tiny(name), batch_invariant=True, streams_max=5)

@@ -67,6 +67,9 @@ def invariant_setup(family: Family, setup: Setup, *, able: bool) -> Setup:
     if setup.device.type != "cpu" or not able:
         what = f"{family.model_type} on {setup.device.type}"
         raise _refuse(f"a family and a device that can promise it, got {what}")
+    if "kv_lora_rank" in family.config and family.config["num_attention_heads"] == 1:
+        # Products of a single head are computed as those of plain matrices, with other bits.
+        raise _refuse("latent attention with two heads or more, got one")
     padding = find_padding(_matrix_shapes(family), setup, _heads(family))
     if padding is None:
         raise _refuse(
