@@ -114,14 +114,17 @@ def make_fingerprint(
             "content": checkpoint.content_digest().hex(),
             "table": checkpoint.source_table,
         },
-        "tokenizer": _tokenizer(checkpoint),
         "template": checkpoint.chat_template,
         "dtype": dtype,
         "placement": [[first, end] for first, end in placement],
         "versions": dict(versions),
         "shapes": dict(shapes),
     }
-    return Fingerprint(*(_field(name, values[name]) for name in FIELDS))
+    digests = {name: _field(name, value) for name, value in values.items()}
+    digests["tokenizer"] = checkpoint.tokenizer_digest(
+        lambda: _field("tokenizer", _tokenizer(checkpoint))
+    )
+    return Fingerprint(**digests)
 
 
 def _config(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SHA-256 of files and of parts of files, remembered beside the file's stat.
+"""SHA-256 of files, of parts of them and of what follows from one, remembered beside its stat.
 
 A remembered digest is used only while device, inode, size, mtime and ctime are what they were, and
 is not remembered at all for a file that changed just before it was hashed.
@@ -61,15 +61,22 @@ class Digests:
         Raises:
             CheckpointError: ``file_changed`` when the file changes while it is hashed.
         """
-        key = f"{begin}-{end}"
+        return self.of_made(file, f"{begin}-{end}", lambda: self._hash(file, begin, end))
+
+    def of_made(self, file: WeightFile, name: str, make: Callable[[], bytes]) -> bytes:
+        """Return the digest that ``make`` computes of something that follows from the file alone.
+
+        ``name`` says of what, and by which version of the rules.
+        """
         known = self._recall(file.identity)
-        if key in known:
-            return bytes.fromhex(known[key])
+        if name in known:
+            return bytes.fromhex(known[name])
         started = time.time_ns()
-        digest = self._hash(file, begin, end)
+        digest = make()
         youngest = max(file.identity.mtime_ns, file.identity.ctime_ns)
         if self.remember and youngest + RACY_NANOSECONDS < started:
-            self._store(file.identity, known | {key: digest.hex()})
+            # Read again: what was made may have been made of other digests of the file.
+            self._store(file.identity, self._recall(file.identity) | {name: digest.hex()})
         return digest
 
     def _hash(self, file: WeightFile, begin: int, end: int) -> bytes:

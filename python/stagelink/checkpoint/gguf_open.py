@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stagelink.checkpoint import gguf_names
-from stagelink.checkpoint.conversion import Conversion, Source
+from stagelink.checkpoint.conversion import CONVERTER_VERSION, Conversion, Source
 from stagelink.checkpoint.families.registry import read_family
 from stagelink.checkpoint.gguf_blocks import BlockReader, read_block_config
 from stagelink.checkpoint.gguf_config import read_config
@@ -64,13 +64,17 @@ def open_gguf(
     files = part_files(path)
     conversion = None
     digest = functools.partial(digests.of_files, files)
+    # The vocabulary lies in the first part.
+    remembered = functools.partial(digests.of_made, files[0], f"tokenizer-{CONVERTER_VERSION}")
     if cache:
         known = digest()
         digest = functools.partial(bytes, known)
         conversion = Conversion(path, known, digests, progress)
         found = conversion.find()
         if found is not None:
-            return dataclasses.replace(found, gguf=lambda: GgufSource(read_parts(path)))
+            return dataclasses.replace(
+                found, gguf=lambda: GgufSource(read_parts(path)), tokenizer_digest=remembered
+            )
     parts = read_parts(path)
     architecture = parts[0].table.values.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in gguf_names.ARCHITECTURES:
@@ -94,6 +98,7 @@ def open_gguf(
         digest=digest,
         eos_ids=ends,
         release_words=parts[0].table.values.release_words,
+        tokenizer_digest=remembered,
     )
 
 

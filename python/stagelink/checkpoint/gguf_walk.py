@@ -165,6 +165,30 @@ class _Cursor:
         except UnicodeDecodeError:
             raise self._bad("header", "UTF-8 text", shown(data)) from None
 
+    def _texts(self, count: int) -> list[str]:
+        """Take a list of texts: what `text` does, without a call for each of a million words."""
+        found = []
+        loaded, length_at = self._loaded, _U64.unpack_from
+        begin, ready = self.position + 8, len(self._loaded)
+        most = limits.GGUF_STRING_BYTES_MAX
+        for _ in range(count):
+            # ``begin`` is where the next text starts, behind its length.
+            if begin <= ready:
+                end = begin + length_at(loaded, begin - 8)[0]
+            if begin > ready or end > ready or end - begin > most:
+                self.position = begin - 8
+                found.append(self.text(most))
+                begin, ready = self.position + 8, len(loaded)
+                continue
+            try:
+                found.append(loaded[begin:end].decode("utf-8"))
+            except UnicodeDecodeError:
+                self.position = end
+                raise self._bad("header", "UTF-8 text", shown(bytes(loaded[begin:end]))) from None
+            begin = end + 8
+        self.position = begin - 8
+        return found
+
     def value(self) -> tuple[tuple[int, ...], Any]:
         kind = self.u32()
         if kind == _ARRAY:
@@ -183,7 +207,7 @@ class _Cursor:
 
     def _values(self, kind: int, count: int) -> list[Any]:
         if kind == _STRING:
-            return [self.text() for _ in range(count)]
+            return self._texts(count)
         if kind == _BOOL:
             data = self.take(count)
             if any(byte > 1 for byte in data):

@@ -80,6 +80,7 @@ class Contents:
     is_converted: Callable[[], bool] = lambda: False
     floats_refused: str | None = None
     eos_ids: tuple[int, ...] = ()
+    tokenizer_digest: Callable[[Callable[[], bytes]], bytes] = lambda make: make()
 
 
 class Checkpoint:
@@ -120,6 +121,7 @@ class Checkpoint:
         self._read_rounded = contents.read_rounded
         self._prepare = contents.prepare
         self._release_words = contents.release_words
+        self._tokenizer_digest = contents.tokenizer_digest
         self._is_converted = contents.is_converted
 
     @property
@@ -245,6 +247,14 @@ class Checkpoint:
         if self._tokenizer is None:
             self._tokenizer = self._make_tokenizer()
         return self._tokenizer
+
+    def tokenizer_digest(self, make: Callable[[], bytes]) -> bytes:
+        """Return the digest that ``make`` computes of the tokenizer; of a GGUF it is remembered.
+
+        A stage that serves no text then makes no tokenizer: with 262144 words that is 2 s of its
+        start, and more memory than its layers may need.
+        """
+        return self._tokenizer_digest(make)
 
     def release_tokenizer(self) -> None:
         """Let go of the tokenizer and of a GGUF's lists of words, for who needs no more text.

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from stagelink.checkpoint.open import open_checkpoint
+from stagelink.checkpoint.opened import Checkpoint
 from stagelink.fingerprint import FIELDS, Fingerprint, make_fingerprint
 
 RING = {
@@ -16,8 +17,8 @@ RING = {
 }
 
 
-def fingerprint_of(path, **changes):
-    return make_fingerprint(open_checkpoint(path), **RING | changes)
+def fingerprint_of(path, *, cache=True, **changes):
+    return make_fingerprint(open_checkpoint(path, cache=cache), **RING | changes)
 
 
 def test_the_digest_covers_the_eight_fields_in_order():
@@ -97,3 +98,22 @@ def test_a_checkpoint_without_tokenizer_and_template_has_a_fingerprint(folder):
     del folder.tokenizer_config["chat_template"]
     null = hashlib.sha256(b"stagelink/v1 template\0null").digest()
     assert fingerprint_of(folder.write()).template == null
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_ggufs_tokenizer_is_made_once_for_its_digest(make_gguf, monkeypatch, cache):
+    monkeypatch.setattr("stagelink.checkpoint.digest.RACY_NANOSECONDS", -3600 * 10**9)
+    path = make_gguf().write()
+    before = fingerprint_of(path, cache=cache)
+    made = []
+
+    def no_tokenizer(checkpoint):
+        made.append(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "usable_tokenizer", no_tokenizer)
+    if cache:
+        assert fingerprint_of(path) == before
+        assert not made
+    else:
+        assert fingerprint_of(path, cache=False).tokenizer != before.tokenizer
+        assert made

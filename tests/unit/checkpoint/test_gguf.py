@@ -258,3 +258,44 @@ def test_arrays_of_more_values_in_all_than_fit_are_refused_while_the_keys_are_re
     with pytest.raises(CheckpointError, match="at most 5 values in all arrays, got 6") as caught:
         walk(WeightFile.find(path))
     assert caught.value.reason == "header"
+
+
+def file_with_words(path, words):
+    packed = b"".join(struct.pack("<Q", len(word)) + word for word in words)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + struct.pack("<Qc", 1, b"w")
+    data = head + struct.pack("<IIQ", 9, 8, len(words)) + packed
+    path.write_bytes(data + bytes(-len(data) % 32))
+    return WeightFile.find(path)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 4096])
+def test_a_list_of_words_is_whole_wherever_the_pieces_of_reading_end(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr("stagelink.checkpoint.limits.READ_PIECE_BYTES", piece)
+    words = ["", "a", "Ä" * 40, "word", "", "日本" * 20, "end"]
+    file = file_with_words(tmp_path / "words.gguf", [word.encode() for word in words])
+    assert walk(file).values["w"] == words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([b"good", b"\xff\xfe", b"x"], "expected UTF-8 text"),
+        ([b"good", b"a word of thirty bytes and more", b"x"], "text of at most 16 bytes, got 31"),
+    ],
+)
+def test_a_bad_word_in_a_list_is_refused(tmp_path, monkeypatch, words, expected):
+    monkeypatch.setattr("stagelink.checkpoint.limits.GGUF_STRING_BYTES_MAX", 16)
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        walk(file_with_words(tmp_path / "words.gguf", words))
+    assert caught.value.reason == "header"
+
+
+def test_a_list_of_words_that_breaks_off_is_refused(tmp_path):
+    path = file_with_words(tmp_path / "words.gguf", [b"one", b"two", b"three"]).path
+    whole = path.read_bytes()
+    end = whole.index(b"three") + 5
+    for left in range(end - 24, end):
+        path.write_bytes(whole[:left])
+        with pytest.raises(CheckpointError) as caught:
+            walk(WeightFile.find(path))
+        assert caught.value.reason == "truncated"
