@@ -52,8 +52,8 @@ def check_family(family: Family) -> Recipe:
         reason = UNSERVED.get(family.model_type)
         got = f"{family.model_type} ({reason})" if reason else family.model_type
         raise ConfigError(
-            f"mlx engine: expected a model of one of {', '.join((*RECIPES, *WIDE_RECIPES))}, got "
-            f"{got}; {family.engine_advice}",
+            f"mlx engine: expected one of {len(RECIPES) + len(WIDE_RECIPES)} families (docs/"
+            f"engines.md lists them), got {got}; {family.engine_advice}",
             reason="engine_family",
         )
     return recipe
