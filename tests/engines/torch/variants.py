@@ -56,7 +56,7 @@ _OLD_LINEAR = {
 _ODD = {"vocab_size": 259}
 
 _GROUPED = ("llama", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "mixtral", "qwen3_moe")
-_WITH_YARN = ("smollm3", "olmo2", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3")
+_WITH_YARN = (*_GROUPED, "gpt_oss", "deepseek_v2", "deepseek_v3")
 _TYPED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe", "gemma3_text", "gpt_oss")
 _DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe")
 _LATENT = ("deepseek_v2", "deepseek_v3")
@@ -108,21 +108,7 @@ def _ropes() -> dict[str, Variant]:
         field = "partial_rotary_factor"
         found[f"{name}-partial"] = Variant(name, share, {}, "config_field", field)
     for name in _WITH_YARN:
-        found[f"{name}-yarn"] = Variant(name, _rope("yarn", **_YARN))
-        found[f"{name}-yarn_untruncated"] = Variant(name, _rope("yarn", **_YARN, truncate=False))
-        found[f"{name}-yarn_betas"] = Variant(
-            name, _rope("yarn", **_YARN, beta_fast=16.0, beta_slow=2.0)
-        )
-        both = {"mscale": 1.0, "mscale_all_dim": 0.6}
-        found[f"{name}-yarn_mscale"] = Variant(name, _rope("yarn", **_YARN, **both))
-        one = {"mscale_all_dim": 0.8}
-        found[f"{name}-yarn_mscale_all"] = Variant(name, _rope("yarn", **_YARN, **one))
-        found[f"{name}-yarn_top_mscale"] = Variant(name, _rope("yarn", **_YARN, mscale=0.7))
-        found[f"{name}-yarn_attention"] = Variant(
-            name, _rope("yarn", **_YARN, attention_factor=1.3)
-        )
-        # The factor is the file's even where it is not the context's share of the known one.
-        found[f"{name}-yarn_short"] = Variant(name, _rope("yarn", **_YARN | {"factor": 1.0}))
+        found |= _yarns(name)
     for name in _LATENT:
         found[f"{name}-linear"] = Variant(name, _rope("linear", factor=2.5))
         found[f"{name}-plain"] = Variant(name, _rope("default"))
@@ -133,6 +119,31 @@ def _ropes() -> dict[str, Variant]:
             found[f"{name}-partial_{part}"] = Variant(name, rope, seed=5)
         rope = _rope("linear", factor=2.0, partial_rotary_factor=0.25)
         found[f"{name}-linear"] = Variant(name, rope)
+    return found
+
+
+def _yarns(name: str) -> dict[str, Variant]:
+    # transformers finds no width for Mixtral's YaRN where the file names none.
+    said = {"head_dim": 16} if name == "mixtral" else {}
+    turns: dict[str, dict[str, Any]] = {
+        "": {},
+        "_untruncated": {"truncate": False},
+        "_betas": {"beta_fast": 16.0, "beta_slow": 2.0},
+        "_mscale": {"mscale": 1.0, "mscale_all_dim": 0.6},
+        "_mscale_all": {"mscale_all_dim": 0.8},
+        "_top_mscale": {"mscale": 0.7},
+        "_attention": {"attention_factor": 1.3},
+        # The factor is the file's even where it is not the context's share of the known one.
+        "_short": {"factor": 1.0},
+    }
+    found = {
+        f"{name}-yarn{label}": Variant(name, _rope("yarn", **_YARN | more) | said)
+        for label, more in turns.items()
+    }
+    # The words of older files; YaRN then begins where the config's positions end.
+    old = {"rope_theta": 10000.0, "rope_scaling": {"type": "yarn", "factor": 4.0}}
+    context = {"max_position_embeddings": 64}
+    found[f"{name}-yarn_old"] = Variant(name, context | said, {"rope_parameters": None} | old)
     return found
 
 

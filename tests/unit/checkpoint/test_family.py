@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from tests.unit.checkpoint.small_families import table_of
@@ -15,6 +16,8 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
 
 
 def config_of(model_type="llama", **changes):
@@ -92,7 +95,20 @@ def test_keys_that_only_training_and_generation_read_change_nothing():
         ({"sliding_window": 128}, "sliding_window"),
         ({"use_sliding_window": True}, "sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_window"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling"),
+        ({"rope_scaling": YARN | {"factor": 0.5}}, "rope_scaling"),
+        ({"rope_scaling": YARN | {"factor": "4"}}, "config_field"),
+        ({"rope_scaling": {"type": "yarn"}}, "config_field"),
+        ({"rope_scaling": YARN | {"factor": 1e7}}, "rope_scaling"),
+        ({"rope_scaling": YARN | {"original_max_position_embeddings": 64.0}}, "config_field"),
+        ({"rope_scaling": YARN | {"original_max_position_embeddings": 0}}, "config_field"),
+        ({"rope_scaling": YARN | {"attention_factor": -1.0}}, "config_field"),
+        ({"rope_scaling": YARN | {"beta_fast": "32"}}, "config_field"),
+        ({"rope_scaling": YARN | {"beta_fast": 1e308}}, "rope_scaling"),
+        ({"rope_scaling": YARN | {"beta_slow": 1e-320}}, "rope_scaling"),
+        ({"rope_scaling": YARN | {"truncate": 1}}, "config_field"),
+        ({"rope_scaling": YARN | {"low_freq_factor": 1.0}}, "rope_scaling"),
+        ({"rope_scaling": YARN, "rope_theta": 1.0}, "rope_scaling"),
+        ({"rope_scaling": YARN, "original_max_position_embeddings": 64}, "config_field"),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "rope_scaling"),
         ({"rope_scaling": {"factor": 4.0}}, "rope_scaling"),
@@ -156,6 +172,50 @@ def test_scalings_are_read_from_either_place(key):
     assert (rope.original_context, rope.theta) == (8192, 5000.0)
     linear = read_family(config_of(**{key: {"type": "linear", "factor": 2}})).rope
     assert (linear.kind, linear.factor) == ("linear", 2.0)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3", "granite", "mixtral"])
+def test_yarn_is_understood_as_transformers_writes_it(model_type):
+    routed = {"num_local_experts": 4, "num_experts_per_tok": 2} if model_type == "mixtral" else {}
+    more = {"beta_fast": 16, "mscale": 0.7, "attention_factor": 1.5, "truncate": False}
+    family = read_family(
+        config_of(model_type, rope_scaling=YARN | more | {"type": "yarn"}, **routed)
+    )
+    assert family.config["rope_parameters"] == YARN | more | {"rope_theta": 5000.0}
+    assert read_family(family.config) == family
+    older = {"type": "yarn", "factor": 2.0, "attention_factor": None}
+    family = read_family(config_of(model_type, rope_scaling=older, **routed))
+    unsaid = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 512}
+    assert family.config["rope_parameters"] == unsaid | {"rope_theta": 5000.0}
+
+
+def test_yarn_reaches_its_factor_times_the_original_context():
+    contexts = [
+        read_family(config_of("qwen3", rope_scaling=YARN | change)).context
+        for change in ({}, {"factor": 1.0}, {"factor": 2.5}, {"factor": 1e6})
+    ]
+    assert contexts == [1024, 512, 640, 256_000_000]
+    assert (
+        read_family(config_of("qwen3", rope_scaling=YARN)).config["max_position_embeddings"] == 512
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "magnitude"),
+    [
+        ({}, 0.1 * math.log(4.0) + 1.0),
+        ({"factor": 1.0}, 1.0),
+        ({"mscale": 0.7}, 0.1 * math.log(4.0) + 1.0),
+        (
+            {"mscale": 0.7, "mscale_all_dim": 0.5},
+            (0.07 * math.log(4.0) + 1.0) / (0.05 * math.log(4.0) + 1.0),
+        ),
+        ({"mscale": 0.7, "mscale_all_dim": 0.5, "attention_factor": 1.3}, 1.3),
+    ],
+)
+def test_yarn_has_the_magnitude_of_the_paper_unless_the_config_says_another(change, magnitude):
+    rope = read_family(config_of(rope_scaling=YARN | change)).rope
+    assert rope.magnitude == pytest.approx(magnitude, rel=1e-12)
 
 
 def test_a_stage_owns_its_layers_and_the_lead_the_ends():

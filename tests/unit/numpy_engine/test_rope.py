@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -50,9 +50,51 @@ def test_llama3_scaling_keeps_short_waves_and_stretches_long_ones(llama: Stages)
     assert all(np.diff(between) < 1e-6)
 
 
+def test_yarn_keeps_short_waves_stretches_long_ones_and_grows_both(llama: Stages) -> None:
+    tables = _tables(llama, kind="yarn", factor=4.0, original_context=512)
+    plain = _tables(llama, kind="default")
+    assert _angle(tables, 5, 0) == pytest.approx(_angle(plain, 5, 0), abs=1e-6)
+    assert _angle(tables, 8, 7) == pytest.approx(_angle(plain, 2, 7), abs=1e-6)
+    assert np.hypot(*tables) == pytest.approx(0.1 * math.log(4.0) + 1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"truncate": False},
+        {"beta_fast": 20.0, "beta_slow": 3.0},
+        {"beta_fast": 5.0, "beta_slow": 5.0, "truncate": False},
+        {"mscale": 0.7, "mscale_all_dim": 0.4},
+        {"attention_factor": 1.3},
+        {"original_context": 32},
+    ],
+)
+def test_yarn_has_the_frequencies_and_the_magnitude_of_transformers(
+    llama: Stages, numbers: dict[str, Any]
+) -> None:
+    pytest.importorskip("torch", reason="transformers' formula is computed with torch")
+    transformers = pytest.importorskip("transformers", reason="the formula that is held against")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaled = dataclasses.replace(
+        llama.family.rope,
+        **{"kind": "yarn", "theta": THETA, "factor": 4.0, "original_context": 512} | numbers,
+    )
+    config = transformers.LlamaConfig(
+        head_dim=llama.family.head_width,
+        max_position_embeddings=512,
+        rope_parameters=scaled.parameters(),
+    )
+    wanted, magnitude = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    cosine, sine = rope_tables(dataclasses.replace(llama.family, rope=scaled), 2)
+    assert np.abs(np.arctan2(sine[1], cosine[1]) / wanted.double().numpy() - 1).max() < 3e-7
+    assert np.hypot(cosine[1], sine[1]) == pytest.approx(magnitude, rel=1e-6)
+
+
 def test_a_scaling_that_is_not_done_is_refused_by_name(llama: Stages) -> None:
-    rope = dataclasses.replace(llama.family.rope, kind="yarn")
-    with pytest.raises(CheckpointError, match="yarn") as caught:
+    rope = dataclasses.replace(llama.family.rope, kind="dynamic")
+    with pytest.raises(CheckpointError, match="dynamic") as caught:
         check_rope(dataclasses.replace(llama.family, rope=rope))
     assert caught.value.reason == "rope_scaling"
 

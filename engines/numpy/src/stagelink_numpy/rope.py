@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def rope_tables(family: LlamaFamily, positions: int) -> tuple[Floats, Floats]:
     """Return the cosine and the sine of every position and pair, ``[positions, head_width / 2]``.
 
-    An angle is the float32 product of the position and a float32 frequency: the table then agrees
-    with the float32 reference implementations also far from position 0.
+    Both are times the scaling's magnitude, which is 1 but for YaRN. An angle is the float32 product
+    of the position and a float32 frequency: the table then agrees with the float32 reference
+    implementations also far from position 0.
 
     Raises:
         CheckpointError: The family names a scaling that this engine does not do.
@@ -35,8 +36,9 @@ def rope_tables(family: LlamaFamily, positions: int) -> tuple[Floats, Floats]:
     steps = np.arange(positions, dtype=np.float32)
     angles = (steps[:, None] * frequencies[None, :]).astype(np.float64)
     tables = aligned_zeros(positions, frequencies.size), aligned_zeros(positions, frequencies.size)
-    tables[0][...] = np.cos(angles)
-    tables[1][...] = np.sin(angles)
+    magnitude = family.rope.magnitude
+    tables[0][...] = np.cos(angles) * magnitude
+    tables[1][...] = np.sin(angles) * magnitude
     return tables
 
 
@@ -84,4 +86,24 @@ def _llama3(plain: Doubles, rope: Rope) -> Doubles:
     return (1.0 - blend) * plain / rope.factor + blend * plain
 
 
-_SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3}
+def _yarn(plain: Doubles, rope: Rope) -> Doubles:
+    """Blend by the pair's number between two counts of turns (Peng et al. 2023, "YaRN", 3.2)."""
+    pairs = plain.size
+
+    def pair_of(turns: float) -> float:
+        """Return the pair, as a real number, that turns so often within the original context."""
+        return pairs * math.log(rope.original_context / (turns * math.tau)) / math.log(rope.theta)
+
+    low = pair_of(32.0 if rope.beta_fast is None else rope.beta_fast)
+    high = pair_of(1.0 if rope.beta_slow is None else rope.beta_slow)
+    if rope.truncate is not False:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    # An empty ramp is a step, as in transformers.
+    span = high - low if high != low else 0.001
+    slowed = np.clip((np.arange(pairs) - low) / span, 0.0, 1.0)
+    stretched: Doubles = plain * (slowed / rope.factor + (1.0 - slowed))
+    return stretched
+
+
+_SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3, "yarn": _yarn}

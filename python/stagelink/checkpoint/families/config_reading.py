@@ -175,7 +175,7 @@ def common_arguments(config: Mapping[str, Any], source: Source) -> dict[str, Any
         "layers": config["num_hidden_layers"],
         "width": config["hidden_size"],
         "vocab": config["vocab_size"],
-        "context": config["max_position_embeddings"],
+        "context": _context(config),
         "tied": config["tie_word_embeddings"],
         "eos_ids": fields.ids("eos_token_id"),
         "bos_id": bos_ids[0] if bos_ids else None,
@@ -184,3 +184,17 @@ def common_arguments(config: Mapping[str, Any], source: Source) -> dict[str, Any
         "prefix": source.prefix,
         "layer_kinds": tuple(ATTENTION_KINDS[kind] for kind in kinds),
     }
+
+
+def _context(config: Mapping[str, Any]) -> int:
+    """Return the most positions of an understood config.
+
+    Model cards have YaRN added and ``max_position_embeddings`` left as it was: transformers then
+    turns any position, and what is stretched reaches ``factor`` times the original context.
+    """
+    plain: int = config["max_position_embeddings"]
+    rope = config.get("rope_parameters") or {}
+    if rope.get("rope_type") != "yarn":
+        return plain
+    stretched = int(rope["factor"] * rope["original_max_position_embeddings"])
+    return min(max(plain, stretched), CONTEXT_MAX)

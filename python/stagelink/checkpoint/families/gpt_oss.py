@@ -100,7 +100,9 @@ def read_gpt_oss(source: Source, model_type: str) -> GptOssFamily:
     config["swiglu_limit"] = fields.number("swiglu_limit", _LIMIT)
     if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
         fields.fill({"rope_parameters": _YARN})
-    rope = config["rope_parameters"] = take_rope_parameters(fields, _THETA, WITH_YARN)
+    rope = config["rope_parameters"] = take_rope_parameters(
+        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
+    )
     config["attention_bias"] = True
     # Says once more where the positions of YaRN begin.
     first = fields.count("initial_context_length", CONTEXT_MAX, CONTEXT_MAX)

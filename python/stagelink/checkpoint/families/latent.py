@@ -139,7 +139,9 @@ def take_latent(source: Source, model_type: str, meant: Mapping[str, Any]) -> di
     config["n_shared_experts"] = fields.count("n_shared_experts", EXPERTS_MAX, minimum=0)
     layers = config["num_hidden_layers"]
     config["first_k_dense_replace"] = fields.count("first_k_dense_replace", layers, minimum=0)
-    config["rope_parameters"] = take_rope_parameters(fields, _THETA, _KINDS)
+    config["rope_parameters"] = take_rope_parameters(
+        fields, _THETA, _KINDS, context=config["max_position_embeddings"]
+    )
     _take_groups(fields, config)
     return config
 

@@ -82,7 +82,8 @@ def read_llama(source: Source, model_type: str) -> LlamaFamily:
         default=_QWEN3_HEAD_WIDTH if qwen3 else 0,
     )
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    rope = take_rope(fields, _LLAMA_THETA if model_type == "llama" else None)
+    theta = _LLAMA_THETA if model_type == "llama" else None
+    rope = take_rope(fields, theta, config["max_position_embeddings"])
     config["rope_parameters"] = rope.parameters()
     common = common_arguments(config, source)
     finish(fields)

@@ -68,7 +68,9 @@ def read_olmo2(source: Source, model_type: str) -> Olmo2Family:
     config = take_sizes(fields, model_type)
     take_heads(fields, config, kv_heads=0)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["rope_parameters"] = take_rope_parameters(fields, _THETA, WITH_YARN)
+    config["rope_parameters"] = take_rope_parameters(
+        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
+    )
     config["attention_bias"] = fields.flag("attention_bias", default=False)
     common = common_arguments(config, source)
     finish(fields)

@@ -86,7 +86,9 @@ def read_qwen3_moe(source: Source, model_type: str) -> Qwen3MoeFamily:
     take_expert_counts(fields, config, "num_experts")
     take_sparse_layers(fields, config)
     config["norm_topk_prob"] = fields.flag("norm_topk_prob", default=False)
-    config["rope_parameters"] = take_rope_parameters(fields, None, WITH_YARN)
+    config["rope_parameters"] = take_rope_parameters(
+        fields, None, WITH_YARN, context=config["max_position_embeddings"]
+    )
     fields.only("use_sliding_window", False, reason="sliding_window")
     # As in Qwen3, a window may be named and left off.
     fields.drop(["sliding_window"])

@@ -67,7 +67,9 @@ def read_smollm3(source: Source, model_type: str) -> SmolLm3Family:
     layers = config["num_hidden_layers"]
     take_heads(fields, config, kv_heads=_KV_HEADS)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["rope_parameters"] = take_rope_parameters(fields, _THETA, WITH_YARN)
+    config["rope_parameters"] = take_rope_parameters(
+        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
+    )
     config["no_rope_layers"] = _take_rope_layers(fields, layers)
     # Only layers without RoPE could slide; the released model switches that off.
     fields.only("use_sliding_window", False, reason="sliding_window")
