@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.checkpoint import config_fields
 from stagelink.checkpoint.limits import CONTEXT_MAX, EXPERTS_MAX, LAYERS_MAX, VOCAB_MAX, WIDTH_MAX
+from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +129,25 @@ def take_sparse_layers(fields: Fields, config: dict[str, Any]) -> None:
 def has_experts(config: Mapping[str, Any], n: int) -> bool:
     """Say whether layer ``n`` of an understood Qwen config routes to experts."""
     return n not in config["mlp_only_layers"] and (n + 1) % config["decoder_sparse_step"] == 0
+
+
+def take_rotation(
+    fields: Fields,
+    config: dict[str, Any],
+    default_theta: float | None,
+    kinds: tuple[str, ...] = WITH_YARN,
+) -> dict[str, Any]:
+    """Put ``rope_parameters`` into a config that has its sizes, and return them.
+
+    The arguments are those of `take_rope_parameters`.
+
+    Raises:
+        CheckpointError: ``rope_scaling`` or ``config_field``.
+    """
+    context = config["max_position_embeddings"]
+    found = take_rope_parameters(fields, default_theta, kinds, context=context)
+    config["rope_parameters"] = found
+    return found
 
 
 def take_layer_types(

@@ -15,11 +15,11 @@ from stagelink.checkpoint.families.config_reading import (
     take_expert_counts,
     take_heads,
     take_layer_types,
+    take_rotation,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import CONTEXT_MAX, WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -100,9 +100,7 @@ def read_gpt_oss(source: Source, model_type: str) -> GptOssFamily:
     config["swiglu_limit"] = fields.number("swiglu_limit", _LIMIT)
     if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
         fields.fill({"rope_parameters": _YARN})
-    rope = config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    rope = take_rotation(fields, config, _THETA)
     config["attention_bias"] = True
     # Says once more where the positions of YaRN begin.
     first = fields.count("initial_context_length", CONTEXT_MAX, CONTEXT_MAX)

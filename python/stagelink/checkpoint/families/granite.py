@@ -13,11 +13,11 @@ from stagelink.checkpoint.families.config_reading import (
     common_arguments,
     finish,
     take_heads,
+    take_rotation,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -70,9 +70,7 @@ def read_granite(source: Source, model_type: str) -> GraniteFamily:
     config = take_sizes(fields, model_type)
     take_heads(fields, config, kv_heads=0)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, _THETA)
     factors: dict[str, Any] = {name: fields.number(name, 1.0) for name in _FACTORS}
     config |= factors
     common = common_arguments(config, source)

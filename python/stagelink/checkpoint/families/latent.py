@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagelink.checkpoint.families.base import MLA, Family, LayerState
 from stagelink.checkpoint.families.blocks import expert_shapes, gated_shapes, norm_shapes
-from stagelink.checkpoint.families.config_reading import take_expert_counts, take_sizes
+from stagelink.checkpoint.families.config_reading import (
+    take_expert_counts,
+    take_rotation,
+    take_sizes,
+)
 from stagelink.checkpoint.limits import EXPERTS_MAX, WIDTH_MAX
-from stagelink.checkpoint.rope import take_rope_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,9 +142,7 @@ def take_latent(source: Source, model_type: str, meant: Mapping[str, Any]) -> di
     config["n_shared_experts"] = fields.count("n_shared_experts", EXPERTS_MAX, minimum=0)
     layers = config["num_hidden_layers"]
     config["first_k_dense_replace"] = fields.count("first_k_dense_replace", layers, minimum=0)
-    config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, _KINDS, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, _THETA, _KINDS)
     _take_groups(fields, config)
     return config
 

@@ -15,11 +15,11 @@ from stagelink.checkpoint.families.config_reading import (
     take_expert_counts,
     take_heads,
     take_layer_types,
+    take_rotation,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -69,9 +69,7 @@ def read_mixtral(source: Source, model_type: str) -> MixtralFamily:
     take_heads(fields, config, kv_heads=_KV_HEADS)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
     take_expert_counts(fields, config, "num_local_experts")
-    config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, _THETA)
     fields.only("sliding_window", reason="sliding_window")
     whole = ["full_attention"] * config["num_hidden_layers"]
     config["layer_types"] = take_layer_types(

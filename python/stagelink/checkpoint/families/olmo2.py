@@ -13,11 +13,11 @@ from stagelink.checkpoint.families.config_reading import (
     common_arguments,
     finish,
     take_heads,
+    take_rotation,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -68,9 +68,7 @@ def read_olmo2(source: Source, model_type: str) -> Olmo2Family:
     config = take_sizes(fields, model_type)
     take_heads(fields, config, kv_heads=0)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, _THETA)
     config["attention_bias"] = fields.flag("attention_bias", default=False)
     common = common_arguments(config, source)
     finish(fields)

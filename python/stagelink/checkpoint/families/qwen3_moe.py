@@ -21,12 +21,12 @@ from stagelink.checkpoint.families.config_reading import (
     take_expert_counts,
     take_heads,
     take_layer_types,
+    take_rotation,
     take_sizes,
     take_sparse_layers,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -86,9 +86,7 @@ def read_qwen3_moe(source: Source, model_type: str) -> Qwen3MoeFamily:
     take_expert_counts(fields, config, "num_experts")
     take_sparse_layers(fields, config)
     config["norm_topk_prob"] = fields.flag("norm_topk_prob", default=False)
-    config["rope_parameters"] = take_rope_parameters(
-        fields, None, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, None)
     fields.only("use_sliding_window", False, reason="sliding_window")
     # As in Qwen3, a window may be named and left off.
     fields.drop(["sliding_window"])

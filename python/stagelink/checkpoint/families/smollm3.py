@@ -14,11 +14,11 @@ from stagelink.checkpoint.families.config_reading import (
     finish,
     take_heads,
     take_layer_types,
+    take_rotation,
     take_sizes,
 )
 from stagelink.checkpoint.families.grouped import GroupedFamily, grouped_arguments
 from stagelink.checkpoint.limits import LAYERS_MAX, WIDTH_MAX
-from stagelink.checkpoint.rope import WITH_YARN, take_rope_parameters
 
 if TYPE_CHECKING:
     from stagelink.checkpoint.families.base import Shapes
@@ -67,9 +67,7 @@ def read_smollm3(source: Source, model_type: str) -> SmolLm3Family:
     layers = config["num_hidden_layers"]
     take_heads(fields, config, kv_heads=_KV_HEADS)
     config["intermediate_size"] = fields.count("intermediate_size", WIDTH_MAX)
-    config["rope_parameters"] = take_rope_parameters(
-        fields, _THETA, WITH_YARN, context=config["max_position_embeddings"]
-    )
+    take_rotation(fields, config, _THETA)
     config["no_rope_layers"] = _take_rope_layers(fields, layers)
     # Only layers without RoPE could slide; the released model switches that off.
     fields.only("use_sliding_window", False, reason="sliding_window")
