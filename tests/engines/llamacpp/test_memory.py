@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
-from tests.engines.llamacpp.wide_gguf import Wide, make_wide
+from tests.engines.llamacpp.wide_gguf import WIDE, make_wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 CONTEXT, STREAMS = 1024, 4
 ALLOWANCE = 100 * MIB
-# Llama 3's 1B and 8B in width, and a Gemma's vocabulary.
-WIDE = {
-    "2048": Wide(),
-    "4096": Wide(4096, 14336, layers=2, vocab=32000),
-    "words": Wide(1152, 6912, heads=4, kv_heads=1, layers=8, vocab=262_144),
-}
 
 # Makes an engine and nothing else of a stage.
 _ENGINE = f"""

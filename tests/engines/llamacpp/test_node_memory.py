@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
-from tests.engines.llamacpp.wide_gguf import Wide, make_wide
+from tests.engines.llamacpp.wide_gguf import WIDE, make_wide
 
 from stagelink.cli.main import main
 
@@ -28,11 +28,6 @@ ALLOWANCE = 100 * MIB
 # Rank 0 of the 4096 wide file takes 98 to 100 MiB when its slices are cached, and up to 103 when it
 # writes them: memory that Python and the C library cannot return, in pieces between used ones.
 SPARE = {"4096": 4 * MIB}
-WIDE = {
-    "2048": Wide(),
-    "4096": Wide(4096, 14336, layers=2, vocab=32000),
-    "words": Wide(1152, 6912, heads=4, kv_heads=1, layers=8, vocab=262_144),
-}
 
 # Runs `stagelink node`; at its end it leaves the most that was resident since loading began.
 _NODE = """

@@ -51,6 +51,14 @@ _BLOCK, _BLOCK_BYTES = 32, 18
 _SCALE = 0.004
 
 
+# Llama 3's 1B and 8B in width, and a Gemma's vocabulary.
+WIDE = {
+    "2048": Wide(),
+    "4096": Wide(4096, 14336, layers=2, vocab=32000),
+    "words": Wide(1152, 6912, heads=4, kv_heads=1, layers=8, vocab=262_144),
+}
+
+
 def make_wide(folder: Path, wide: Wide | None = None) -> Path:
     """Write a llama in Q4_0, of six layers and with a vocabulary of Llama 3's size if not told."""
     wide = wide or Wide()
