@@ -133,14 +133,10 @@ def _config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    tokenizer = checkpoint.usable_tokenizer()
-    if tokenizer is None:
+    identity = checkpoint.tokenizer_identity()
+    if identity is None:
         return None
-    return {
-        "json": tokenizer.digest(),
-        "eos": tokenizer.eos_ids,
-        "bos": tokenizer.bos_id,
-    }
+    return {"json": identity.digest, "eos": identity.eos_ids, "bos": identity.bos_id}
 
 
 def _field(name: str, value: object) -> bytes:

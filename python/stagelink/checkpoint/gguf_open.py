@@ -25,7 +25,7 @@ from stagelink.checkpoint.gguf_vocabulary import end_ids
 from stagelink.checkpoint.limits import TEMPLATE_BYTES_MAX
 from stagelink.checkpoint.opened import Contents, TensorInfo
 from stagelink.checkpoint.refusal import refuse, shown
-from stagelink.checkpoint.tokenizer import Tokenizer
+from stagelink.checkpoint.tokenizer import Tokenizer, TokenizerIdentity
 from stagelink.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def open_gguf(
     ends = end_ids(parts[0].table.values)
     return dataclasses.replace(
         contents,
+        tokenizer_identity=lambda: TokenizerIdentity.of_made(*rebuild(parts[0].table.values, path)),
         gguf=lambda: GgufSource(parts),
         digest=digest,
         eos_ids=ends,

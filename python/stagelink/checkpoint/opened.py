@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stagelink.errors import CheckpointError, ConfigError
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from stagelink.checkpoint.digest import Digests
     from stagelink.checkpoint.gguf_source import GgufSource
-    from stagelink.checkpoint.tokenizer import Tokenizer
+    from stagelink.checkpoint.tokenizer import Tokenizer, TokenizerIdentity
 
+
+T = TypeVar("T")
 
 _NO_TOKENIZER = ("tokenizer_missing", "tokenizer_model", "pre_tokenizer")
 
@@ -80,6 +82,7 @@ class Contents:
     is_converted: Callable[[], bool] = lambda: False
     floats_refused: str | None = None
     eos_ids: tuple[int, ...] = ()
+    tokenizer_identity: Callable[[], TokenizerIdentity] | None = None
     tokenizer_digest: Callable[[Callable[[], bytes]], bytes] = lambda make: make()
 
 
@@ -121,6 +124,7 @@ class Checkpoint:
         self._read_rounded = contents.read_rounded
         self._prepare = contents.prepare
         self._release_words = contents.release_words
+        self._identify_tokenizer = contents.tokenizer_identity
         self._tokenizer_digest = contents.tokenizer_digest
         self._is_converted = contents.is_converted
 
@@ -292,9 +296,26 @@ class Checkpoint:
         Raises:
             CheckpointError: ``tokenizer`` for one that is damaged.
         """
-        try:
-            return self.tokenizer()
-        except CheckpointError as error:
-            if error.reason in _NO_TOKENIZER:
-                return None
-            raise
+        return _unless_without(self.tokenizer)
+
+    def tokenizer_identity(self) -> TokenizerIdentity | None:
+        """Return what the fingerprint says of the tokenizer; ``None`` as for `usable_tokenizer`.
+
+        A GGUF's is computed of its rebuilt tokenizer.json: to load that takes three times the
+        memory, and the library.
+
+        Raises:
+            CheckpointError: ``tokenizer`` for one that is damaged.
+        """
+        if self._tokenizer is None and self._identify_tokenizer is not None:
+            return _unless_without(self._identify_tokenizer)
+        return _unless_without(lambda: self.tokenizer().identity())
+
+
+def _unless_without(make: Callable[[], T]) -> T | None:
+    try:
+        return make()
+    except CheckpointError as error:
+        if error.reason in _NO_TOKENIZER:
+            return None
+        raise

@@ -40,6 +40,30 @@ class SpecialTokens:
     known: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenizerIdentity:
+    """What two stages must agree on of a tokenizer.
+
+    Attributes:
+        digest: SHA-256 of tokenizer.json in its one byte form, in hex.
+        eos_ids: As ``Tokenizer.eos_ids``.
+        bos_id: As ``Tokenizer.bos_id``.
+    """
+
+    digest: str
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+
+    @classmethod
+    def of_made(cls, data: bytes, special: SpecialTokens) -> TokenizerIdentity:
+        """Return that of a tokenizer.json that was made here, in its one byte form, unloaded.
+
+        Its ``special`` names every id that ends a text, so nothing is looked up in it.
+        """
+        ends = tuple(sorted(set(special.eos_ids)))
+        return cls(hashlib.sha256(data).hexdigest(), ends, special.bos_id)
+
+
 class Tokenizer:
     """A loaded tokenizer.
 
@@ -90,6 +114,10 @@ class Tokenizer:
         if isinstance(self._identity, dict):
             self._identity = hashlib.sha256(canonical(self._identity)).hexdigest()
         return self._identity
+
+    def identity(self) -> TokenizerIdentity:
+        """Return what the fingerprint says of it."""
+        return TokenizerIdentity(self.digest(), self.eos_ids, self.bos_id)
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """Return the ids of ``text``; ``add_special`` adds what the model wants around a text.

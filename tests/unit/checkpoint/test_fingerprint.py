@@ -110,7 +110,7 @@ def test_a_ggufs_tokenizer_is_made_once_for_its_digest(make_gguf, monkeypatch, c
     def no_tokenizer(checkpoint):
         made.append(checkpoint)
 
-    monkeypatch.setattr(Checkpoint, "usable_tokenizer", no_tokenizer)
+    monkeypatch.setattr(Checkpoint, "tokenizer_identity", no_tokenizer)
     if cache:
         assert fingerprint_of(path) == before
         assert not made

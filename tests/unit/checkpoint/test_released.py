@@ -164,6 +164,15 @@ def test_the_encoder_is_let_go_and_loaded_again_for_a_text(folder, make_gguf, wa
     assert tokenizer.token_id(tokenizer.token(before[0])) == before[0]
 
 
+@pytest.mark.parametrize("way", ["gguf", "real"])
+def test_the_identity_of_a_ggufs_tokenizer_is_known_without_loading_it(
+    folder, make_gguf, way, monkeypatch
+):
+    loaded = opened(way, folder, make_gguf).tokenizer().identity()
+    monkeypatch.setattr("stagelink.checkpoint.tokenizer._load", None)
+    assert opened(way, folder, make_gguf).tokenizer_identity() == loaded
+
+
 @pytest.mark.parametrize("gap", [False, True])
 def test_words_are_found_by_id_where_ids_have_gaps_too(gap):
     words = {"a": 0, "\u00e9": 1, "b": 2 + gap}

@@ -89,7 +89,10 @@ def write(path, change=None, **replaced):
 
 
 def test_texts_come_back_and_ids_are_those_of_the_pieces(tmp_path):
-    tokenizer = open_checkpoint(write(tmp_path / "m.gguf"), cache=False).tokenizer()
+    checkpoint = open_checkpoint(write(tmp_path / "m.gguf"), cache=False)
+    identity = checkpoint.tokenizer_identity()
+    tokenizer = checkpoint.tokenizer()
+    assert identity == tokenizer.identity()
     tokens = vocabulary()[0]
     assert (tokenizer.vocab, tokenizer.bos_id, tokenizer.eos_ids) == (len(tokens), 1, (2,))
     assert set(tokenizer.special_names) == {"bos_token", "eos_token", "unk_token"}
