@@ -51,6 +51,7 @@ from stagelink.engine.seam import (
     EngineDescription,
     EngineSettings,
     PlanLike,
+    Preparing,
     StageEngine,
 )
 from stagelink.errors import CheckpointError, ConfigError, EngineError
@@ -91,6 +92,7 @@ __all__ = [
     "Olmo2Family",
     "Piece",
     "PlanLike",
+    "Preparing",
     "Qwen3MoeFamily",
     "Qwen3NextFamily",
     "Qwen35Family",

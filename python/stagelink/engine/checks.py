@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stagelink.engine.round import Round
     from stagelink.engine.seam import EngineSettings, PlanLike
 
+_BYTE, _ID = np.dtype(np.uint8), np.dtype(np.int64)
 _LIMITS = ("context", "streams_max", "rows_max", "chunk_rows")
 
 
@@ -92,12 +93,13 @@ class EngineChecks:
         Raises:
             EngineError: ``rows_size`` or ``token_id``.
         """
-        if token_ids.dtype != np.int64 or token_ids.shape != (rows,):
+        if token_ids.dtype != _ID or token_ids.shape != (rows,):
             got = f"{token_ids.dtype} {list(token_ids.shape)}"
             raise self.refuse("rows_size", f"int64 token ids [{rows}]", got)
-        outside = (token_ids < 0) | (token_ids >= vocab)
-        if outside.any():
-            worst = int(token_ids[outside][0])
+        # A list of one is looked at in a tenth of the time that numpy needs.
+        given = token_ids.tolist()
+        if given and not 0 <= min(given) <= max(given) < vocab:
+            worst = next(one for one in given if not 0 <= one < vocab)
             raise self.refuse("token_id", f"token ids of 0 to {vocab - 1}", worst)
 
     def buffer(self, buffer: npt.NDArray[np.uint8], nbytes: int, name: str) -> None:
@@ -106,10 +108,11 @@ class EngineChecks:
         Raises:
             EngineError: ``rows_size`` or ``rows_buffer``.
         """
-        if buffer.dtype != np.uint8 or buffer.ndim != 1 or buffer.nbytes != nbytes:
+        if buffer.dtype != _BYTE or buffer.ndim != 1 or buffer.nbytes != nbytes:
             got = f"{buffer.dtype} {list(buffer.shape)}"
             raise self.refuse("rows_size", f"{name} as uint8 [{nbytes}]", got)
-        if not buffer.flags.c_contiguous or (name == "rows_out" and not buffer.flags.writeable):
+        flags = buffer.flags
+        if not flags.c_contiguous or (name == "rows_out" and not flags.writeable):
             wanted = f"{name} contiguous, rows_out writable"
             raise self.refuse("rows_buffer", wanted, "another buffer")
 

@@ -186,6 +186,22 @@ class Beating(Protocol):
 
 
 @runtime_checkable
+class Preparing(Protocol):
+    """What an engine may be besides: one that takes a plan before its rows are there.
+
+    A follower hears of a round long before the round's rows come, and has nothing to do until then.
+    """
+
+    def prepare(self, plan: PlanLike) -> None:
+        """Check a plan, and do for it what needs no rows, so that its ``run`` need not.
+
+        No state changes, and ``run`` does the same whether it was called or not: for this plan
+        object, for another one, or after the state has changed. Raises what ``run`` would.
+        """
+        ...
+
+
+@runtime_checkable
 class StageEngine(Protocol):
     """Runs layers ``first..end`` (half-open) of one checkpoint; the lead's also embeds and heads.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from stagelink.engine import Beating
+from stagelink.engine import Beating, Preparing
 from stagelink.node.boundary import IncomingRows, OutgoingRows
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.returned import gather_returned
@@ -45,12 +45,17 @@ def follow(
 
     if isinstance(engine, Beating):
         engine.heartbeat = beat
+    prepare = engine.prepare if isinstance(engine, Preparing) else None
     while True:
         began = time.perf_counter()
         received = ring.receive_plan()
         if received is None:
             return times
         number, plan = received
+        if prepare is not None:
+            # Its rows are not here yet, and once they are everybody waits for this stage.
+            with engine_errors(f"preparing round {number}"):
+                prepare(plan)
         # A round without rows gets aligned memory too, of no bytes: what every engine can view.
         rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else rows.landing[:0]
         rows_out = outgoing.take(plan.rows_total)

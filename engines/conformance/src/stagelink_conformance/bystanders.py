@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stagelink.engine import ConfigError, EngineError
+from stagelink.engine import ConfigError, EngineError, Preparing
 from stagelink_conformance.pipeline import row_bytes, rows_buffer
 from stagelink_conformance.scripts import chunked
 from stagelink_conformance.stages import assert_same_bits
@@ -89,6 +89,8 @@ def assert_plan_refused(
     try:
         assert_refused(reason, lambda: lead.run_first(plan, ids, rows_buffer(size)))
         for engine in others:
+            if isinstance(engine, Preparing):
+                assert_refused(reason, lambda: engine.prepare(plan))  # noqa: B023 - now
             rows_in, rows_out = rows_buffer(size), rows_buffer(size)
             assert_refused(reason, lambda: engine.run(plan, rows_in, rows_out))  # noqa: B023 - now
     except AssertionError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stagelink.engine import Preparing
 from stagelink_conformance.plans import told
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Pipeline:
         plan = told(plan, token_ids.tolist())
         self.engines[0].run_first(plan, token_ids, out)
         for engine in self.engines[1:]:
+            if isinstance(engine, Preparing):
+                engine.prepare(plan)
             taken, out = out, rows_buffer(size)
             engine.run(plan, taken, out)
             # A buffer goes back to its link at once, which fills it with something else.

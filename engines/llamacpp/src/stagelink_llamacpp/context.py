@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagelink.engine import give_back
 from stagelink_llamacpp.calls import CALL_ROWS, spans_of
-from stagelink_llamacpp.native_batch import NativeBatch
+from stagelink_llamacpp.native_batch import NativeBatch, address_of
 from stagelink_llamacpp.pages import Collapsing, Dropping, private_spans
 from stagelink_llamacpp.pulse import Pulse
 from stagelink_llamacpp.scaling import Scaling
@@ -171,14 +171,14 @@ class Context:
         Raises:
             EngineError: ``native`` where llama.cpp refuses or breaks off.
         """
-        if len(firsts) > 1 or not self._divides:
+        if len(firsts) > 1 or len(rows) == 1 or not self._divides:
             self._run(rows, firsts, out)
             return
         ((sequence, first, _),) = firsts
         # A recurrent state has no way back to the rows that would be computed again.
         most = self.lean_rows if self._can_repeat else self.call_rows
         spans = tuple(spans_of(len(rows), most))
-        in_place = rows.ctypes.data == out.ctypes.data
+        in_place = address_of(rows) == address_of(out)
         for (begin, end), (after, _) in itertools.pairwise((*spans, (len(rows), len(rows)))):
             again = rows[after:end].copy() if in_place else rows[:0]
             at = [(sequence, first + begin, end - begin)]
@@ -191,7 +191,7 @@ class Context:
 
     def _run(self, rows: Floats, firsts: list[tuple[int, int, int]], out: Floats) -> None:
         """Run rows in one call."""
-        self._target, self._wanted = out.ctypes.data, out.nbytes
+        self._target, self._wanted = address_of(out), out.nbytes
         watch = self._watch
         if watch is not None and (self._scaling is not None or not self._can_repeat):
             # Each node of the scale must be met in the first call: rows that came out may lie where
@@ -224,7 +224,7 @@ class Context:
         if self._input and self._given != self._wanted:
             raise self._library.failure(f"to give {self._wanted} bytes of rows", _AGAIN, "native")
         found = self._library.api.llama_get_logits(self._context)
-        ctypes.memmove(out.ctypes.data, found, out.nbytes)
+        ctypes.memmove(address_of(out), found, out.nbytes)
 
     def forget(self, sequence: int, position: int = 0) -> bool:
         """Drop what a sequence holds from ``position`` on; say whether that could be done."""
@@ -345,8 +345,8 @@ class Context:
             raise failure
 
     def _decode(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> None:
-        self._source, self._got, self._given = rows.ctypes.data, 0, 0
-        batch = self._batch.fill(rows, firsts)
+        self._source, self._got, self._given = address_of(rows), 0, 0
+        batch = self._batch.fill(self._source, len(rows), firsts)
         self.pulse.watch(self._context, len(rows))
         if self._watch is not None:
             self._watch.broken = None

@@ -23,7 +23,7 @@ from stagelink_llamacpp.context import KV_BLOCK
 from stagelink_llamacpp.library import library
 from stagelink_llamacpp.loading import Loaded, load_stage
 from stagelink_llamacpp.refusal import CHECKS, refuse
-from stagelink_llamacpp.rounds import check_cut, check_round
+from stagelink_llamacpp.rounds import check_cut, check_round, one_more_row
 from stagelink_llamacpp.setup import read_setup
 from stagelink_llamacpp.slicing import read_rule, read_slice
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 _DTYPE = "float32"
-_ROW_ALIGNMENT = 4
+_VALUE = np.dtype("<f4")
 
 
 class LlamaCppEngine:
@@ -95,6 +95,8 @@ class LlamaCppEngine:
         self._first, self._end, self._lead = first, end, lead
         self._loaded: Loaded | None = None
         self._broken = False
+        # The plan that was last prepared, and what its check came to.
+        self._prepared: tuple[PlanLike, SlotRound] | None = None
         self.heartbeat: Callable[[], None] | None = None
 
     @staticmethod
@@ -159,10 +161,14 @@ class LlamaCppEngine:
         # What the first calls asked for and gave back is not needed again.
         give_back()
 
+    def prepare(self, plan: PlanLike) -> None:
+        """Check the plan of the next `run` while its rows are on their way; no state changes."""
+        self._prepared = plan, self._check(self._ready(), plan)
+
     def run(self, plan: PlanLike, rows_in: Bytes, rows_out: Bytes) -> None:
         """Turn a round's rows into rows; see the seam."""
         loaded = self._ready()
-        checked = self._check(loaded, plan)
+        checked = self._prepared_for(plan) or self._check(loaded, plan)
         source = self._rows(rows_in, checked.rows, "rows_in")
         target = self._rows(rows_out, checked.rows, "rows_out")
         self._compute(loaded, checked, source, target)
@@ -190,6 +196,7 @@ class LlamaCppEngine:
         """Cut a stream back to its first ``position`` positions."""
         streams = self._ready().streams
         check_cut(streams.one(stream), position, stream)
+        self._prepared = None
         self._broken = True
         streams.cut(stream, position)
         self._broken = False
@@ -206,6 +213,7 @@ class LlamaCppEngine:
         loaded = self._ready()
         free = loaded.streams.free()
         CHECKS.place(stream, loaded.streams.held(), len(free), self._settings)
+        self._prepared = None
         slot = free[0]
         position, taken = self._state_format().open(state)
         body = bytes(taken)
@@ -229,8 +237,18 @@ class LlamaCppEngine:
         self._loaded = None
         self._broken = True
 
+    def _prepared_for(self, plan: PlanLike) -> SlotRound | None:
+        """Return what `prepare` made of this very plan, if nothing has changed since."""
+        if self._prepared is None or self._prepared[0] is not plan:
+            return None
+        return self._prepared[1]
+
     def _check(self, loaded: Loaded, plan: PlanLike) -> SlotRound:
         streams = loaded.streams
+        if len(plan.ids) == 1:
+            usual = one_more_row(plan, streams.end_of(plan.ids[0]), self._settings)
+            if usual is not None:
+                return usual
         recurrent = self._slice.rule.recurrent
         held, free = streams.held(), streams.free()
         return check_round(
@@ -247,6 +265,7 @@ class LlamaCppEngine:
         """Apply a checked round. From here on only a fault of the machine can stop it."""
         streams = loaded.streams
         loaded.context.pulse.beat = self.heartbeat
+        self._prepared = None
         self._broken = True
         for entry, slot in checked.entries:
             if entry.op == OPEN:
@@ -290,18 +309,18 @@ class LlamaCppEngine:
     def _rows(self, buffer: Bytes, rows: int, name: str) -> Floats:
         """See a rows buffer as float32 ``[rows, width]``; refuse another size or type."""
         width = self._slice.width
-        expected = rows * width * np.dtype(_DTYPE).itemsize
-        CHECKS.buffer(buffer, expected, name)
-        if rows and buffer.ctypes.data % _ROW_ALIGNMENT:
-            raise refuse("rows_buffer", f"{name} aligned to {_ROW_ALIGNMENT} bytes", "an odd one")
-        return buffer.view("<f4").reshape(rows, width)
+        CHECKS.buffer(buffer, rows * width * _VALUE.itemsize, name)
+        seen: Floats = np.ndarray((rows, width), _VALUE, buffer)
+        if not seen.flags.aligned:
+            raise refuse("rows_buffer", f"{name} aligned to {_VALUE.itemsize} bytes", "an odd one")
+        return seen
 
 
 def _run_call(loaded: Loaded, call: tuple[SlotPiece, ...], source: Floats, target: Floats) -> None:
     """Run one call's rows; those of several pieces are gathered in order of their slots."""
     firsts = [(piece.slot, piece.first, piece.end - piece.begin) for piece in call]
     begin, count = call[0].begin, sum(rows for _, _, rows in firsts)
-    if all(one.end == other.begin for one, other in itertools.pairwise(call)):
+    if len(call) == 1 or all(one.end == other.begin for one, other in itertools.pairwise(call)):
         end = begin + count
         loaded.context.rows(source[begin:end], firsts, target[begin:end])
         return

@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import numpy as np
 
 from stagelink.engine import EngineError
 from stagelink_llamacpp.context import Context, Shape, parts_of
+from stagelink_llamacpp.native_batch import address_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,26 +51,25 @@ class Embedding:
         self._table = table
         self._begin = begin
         self._scale = scale
+        self._packed = (ctypes.c_uint8 * table.row_bytes)()
+        self._packed_at = ctypes.addressof(self._packed)
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def rows(self, token_ids: npt.NDArray[np.int64], out: Floats) -> None:
         """Write the embedded rows ``[n, width]`` of ids that were checked."""
-        if not len(token_ids):
-            # A round that only closes streams; not every type's reader takes no blocks.
-            return
-        size = self._table.row_bytes
-        packed = np.empty((len(token_ids), size), np.uint8)
-        for row, token in enumerate(token_ids.tolist()):
-            data = os.pread(self._descriptor, size, self._begin + token * size)
-            if len(data) != size:
+        size, target = self._table.row_bytes, address_of(out)
+        for token in token_ids.tolist():
+            got = os.preadv(self._descriptor, (self._packed,), self._begin + token * size)
+            if got != size:
                 raise EngineError(
-                    f"llamacpp engine: expected {size} bytes for token {token}, got {len(data)}; "
+                    f"llamacpp engine: expected {size} bytes for token {token}, got {got}; "
                     "delete the cache folder's slices and start again",
                     reason="engine",
                 )
-            packed[row] = np.frombuffer(data, np.uint8)
-        self._dequantize(packed.ctypes.data, out.ctypes.data, out.size)
-        np.multiply(out, self._scale, out=out)
+            self._dequantize(self._packed_at, target, out.shape[1])
+            target += out.strides[0]
+        if self._scale != 1:
+            np.multiply(out, self._scale, out=out)
 
     def close(self) -> None:
         """Close the file."""

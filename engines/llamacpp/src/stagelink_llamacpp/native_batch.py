@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float32]
 
 
+def address_of(rows: Floats) -> int:
+    """Return where an array lies; its ``ctypes`` attribute would make a Python object for it."""
+    address: int = rows.__array_interface__["data"][0]
+    return address
+
+
 class NativeBatch:
     """The arrays of a ``llama_batch``, made once; every row is an output."""
 
@@ -41,15 +47,19 @@ class NativeBatch:
             ("logits", self._outputs),
         ):
             setattr(self._batch, name, ctypes.cast(array.ctypes.data, kinds[name]))
-        self._float_pointer = kinds["embd"]
+        # The field of the rows' address, without the making of a pointer for each call.
+        self._rows = ctypes.c_void_p.from_buffer(self._batch, api.llama_batch.embd.offset)
 
-    def fill(self, rows: Floats, firsts: list[tuple[int, int, int]]) -> Any:
-        """Return the structure for ``rows``, which it points to; as `Context.rows` has them."""
-        count, begin = len(rows), 0
+    def fill(self, address: int, count: int, firsts: list[tuple[int, int, int]]) -> Any:
+        """Return the structure for ``count`` rows at ``address``; as `Context.rows` has them."""
+        begin = 0
         for sequence, first, own in firsts:
             end = begin + own
-            self._sequences[begin:end] = sequence
-            self._positions[begin:end] = np.arange(first, first + own)
+            if own == 1:
+                self._sequences[begin], self._positions[begin] = sequence, first
+            else:
+                self._sequences[begin:end] = sequence
+                self._positions[begin:end] = np.arange(first, first + own)
             begin = end
         if self._per_row > 1:
             # Text has one position on three axes; the fourth is not used.
@@ -57,5 +67,5 @@ class NativeBatch:
             self._positions[2 * count : 3 * count] = self._positions[:count]
             self._positions[3 * count : 4 * count] = 0
         self._batch.n_tokens = count
-        self._batch.embd = ctypes.cast(rows.ctypes.data, self._float_pointer)
+        self._rows.value = address
         return self._batch

@@ -10,14 +10,14 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from stagelink.engine import CANCEL, CLOSE, OPEN
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, Entry
 from stagelink_llamacpp.refusal import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from stagelink.engine import Batch, EngineSettings, Entry, PlanLike
+    from stagelink.engine import Batch, EngineSettings, PlanLike
 
 
 # Rows of a stream with a recurrent state that may be a draft's, of which any part may be kept: they
@@ -114,6 +114,28 @@ def check_round(
     most = call_rows, lean_rows or call_rows
     calls = [call for batch in checked.batches for call in _calls(batch, by_stream, drafts, most)]
     return SlotRound(slots, tuple(calls), checked.rows)
+
+
+def one_more_row(
+    plan: PlanLike, end: tuple[int, int] | None, settings: EngineSettings
+) -> SlotRound | None:
+    """Return what `check_round` does for a plan of one row of one stream, or ``None`` for another.
+
+    Most plans are such, and rank 0 checks one while all stages wait for it.
+
+    Args:
+        plan: The columns; its first stream is the one that ``end`` tells of.
+        end: Slot and position of that stream; ``None`` where it is not open.
+        settings: The limits.
+    """
+    if end is None or len(plan.ids) != 1 or plan.cuts or plan.rows_total != 1:
+        return None
+    slot, first = end
+    columns = (*plan.ops, *plan.firsts, *plan.rows)
+    if columns != (CONTINUE, first, 1) or first >= settings.context:
+        return None
+    entry = Entry(plan.ids[0], CONTINUE, first, 0, 1)
+    return SlotRound(((entry, slot),), ((SlotPiece(slot, first, 0, 1),),), 1)
 
 
 def check_cut(held: Held, position: int, stream: int) -> None:

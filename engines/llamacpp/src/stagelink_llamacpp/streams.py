@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ from stagelink_llamacpp.rounds import Held
 if TYPE_CHECKING:
     from stagelink_llamacpp.context import Context, Floats
 
+# Values of which a sum of squares is made by one thread.
+_FEW = 8192
 # llama.cpp's flag for the part of a state that cannot be cut: recurrent and convolution states.
 _PARTIAL = 1
 
@@ -74,6 +77,11 @@ class Streams:
         taken = {one.slot for one in self._streams.values()}
         return [slot for slot in self._slots if slot not in taken]
 
+    def end_of(self, stream: int) -> tuple[int, int] | None:
+        """Return slot and position of an open stream, or ``None``."""
+        own = self._streams.get(stream)
+        return None if own is None else (own.slot, own.position)
+
     def one(self, stream: int) -> Held:
         """Return what one stream holds; ``unknown_stream`` where it is not open."""
         if stream not in self._streams:
@@ -113,10 +121,11 @@ class Streams:
 
     def look(self, slot: int, rows: Floats) -> None:
         """Note whether rows that a slot's stream got are numbers."""
-        parts = (rows[at : at + CALL_ROWS] for at in range(0, len(rows), CALL_ROWS))
-        if not all(np.isfinite(part).all() for part in parts):
-            for own in self._streams.values():
-                own.spoilt |= own.slot == slot
+        for at in range(0, len(rows), CALL_ROWS):
+            if not _are_numbers(rows[at : at + CALL_ROWS]):
+                for own in self._streams.values():
+                    own.spoilt |= own.slot == slot
+                return
 
     def remember(self, stream: int, rows: Floats, ends: tuple[int, ...]) -> None:
         """Take a recurrent stream's state before a round that brings ``rows``.
@@ -195,3 +204,11 @@ class Streams:
             "none; run the prompt again",
             reason="history_gone",
         )
+
+
+def _are_numbers(rows: Floats) -> bool:
+    """Whether every value is finite."""
+    # A sum of squares is finite of finite values only; one that is not may just be too large.
+    if rows.size <= _FEW and math.isfinite(np.vdot(rows, rows)):
+        return True
+    return bool(np.isfinite(rows).all())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, RESUME
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, RESUME, Preparing
 from stagelink_conformance.bystanders import (
     HELD,
     assert_plan_refused,
@@ -93,6 +93,16 @@ def test_a_bad_plan_is_refused_by_name_and_changes_nothing(stages: Stages, name:
     plan, reason = BAD_PLANS[name]
     pipeline = busy(stages)
     assert_plan_refused(stages, pipeline, plan, reason)
+    assert_unchanged(stages, pipeline)
+
+
+def test_a_plan_that_is_prepared_and_not_run_changes_nothing(stages: Stages) -> None:
+    pipeline = busy(stages)
+    cut, end, new = Entry(1, CONTINUE, HELD - 3, 2), Entry(2, CLOSE), Entry(9, OPEN, 0, 1)
+    for engine in pipeline.engines[1:]:
+        if not isinstance(engine, Preparing):
+            pytest.skip("the engine prepares nothing")
+        engine.prepare(RoundPlan.of(cut, end, new))
     assert_unchanged(stages, pipeline)
 
 

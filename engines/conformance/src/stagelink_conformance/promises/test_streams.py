@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN
+from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, Preparing
 from stagelink_conformance.bystanders import assert_refused
+from stagelink_conformance.pipeline import row_bytes, rows_buffer
 from stagelink_conformance.plans import Entry, RoundPlan
 from stagelink_conformance.scripts import chunked, step
 from stagelink_conformance.stages import assert_same_bits, assert_same_bytes, keep, save
@@ -143,3 +144,23 @@ def test_an_entry_may_continue_while_others_rest(stages: Stages) -> None:
     plain = stages.halves()
     plain.play(chunked(2, ids, 12))
     assert_same_bits(rested, plain.play(chunked(2, stages.ids(20, 2), 1, at=12)))
+
+
+@pytest.mark.parametrize("between", ["close", "keep"])
+def test_a_prepared_plan_is_checked_again_where_the_state_has_changed(
+    stages: Stages, between: str
+) -> None:
+    pipeline = stages.halves()
+    pipeline.play(chunked(1, stages.ids(6, 10), 10))
+    follower = pipeline.engines[1]
+    if not isinstance(follower, Preparing):
+        pytest.skip("the engine prepares nothing")
+    plan = RoundPlan.of(Entry(1, CONTINUE, 10, 1))
+    follower.prepare(plan)
+    if between == "keep":
+        keep(follower, 1, 9)
+    else:
+        follower.run(RoundPlan.of(Entry(1, CLOSE)), rows_buffer(0), rows_buffer(0))
+    rows = rows_buffer(row_bytes(follower.describe()))
+    reason = "wrong_position" if between == "keep" else "unknown_stream"
+    assert_refused(reason, lambda: follower.run(plan, rows, rows))
