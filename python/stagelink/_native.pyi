@@ -12,6 +12,7 @@ import numpy as np
 
 __all__ = [
     "ROW_LANE_BYTES",
+    "AddressFilter",
     "Borrowed",
     "Description",
     "Listener",
@@ -212,6 +213,31 @@ class Borrowed:
 
     @property
     def address(self) -> int: ...
+    def __len__(self) -> int: ...
+
+@final
+class AddressFilter:
+    """Answers a C library's callback ``bool(void *address, bool ask, void *data)`` by address.
+
+    For an address that was added the answer is false, and Python is not asked; for all others it
+    is that of the callback ``unknown``, whose ``data`` are null. Trusted local use only: nothing
+    checks the callback's address. The filter, and what ``unknown`` points to, must live as long as
+    the library may call.
+    """
+
+    def __new__(cls, unknown: int) -> AddressFilter:
+        """Take the address of the callback that is asked; ``ValueError`` for 0."""
+
+    @property
+    def callback(self) -> int: ...
+    @property
+    def data(self) -> int: ...
+    def add(self, address: int) -> None:
+        """Answer for an address from now on; also from within the callback that is asked."""
+
+    def clear(self) -> None:
+        """Know no address."""
+
     def __len__(self) -> int: ...
 
 @final

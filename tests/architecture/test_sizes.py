@@ -18,7 +18,8 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINE_MAX = 100
 # Path, or path::function, to its own limit, with the reason. Shrink them; do not let them grow.
-LONG_FILES: dict[str, int] = {}
+# The stub of a module is one file.
+LONG_FILES = {"python/stagelink/_native.pyi": 440}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 PYTHON = files(".py", ".pyi")

@@ -30,6 +30,7 @@ from stagelink.checkpoint.rope import Rope
 from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.engine.checks import EngineChecks
 from stagelink.engine.freed_memory import give_back
+from stagelink.engine.native_callbacks import address_filter
 from stagelink.engine.round import (
     CANCEL,
     CLOSE,
@@ -104,6 +105,7 @@ __all__ = [
     "StateEnvelope",
     "TensorInfo",
     "WideFamily",
+    "address_filter",
     "give_back",
     "locked",
     "private_folder",

@@ -9,6 +9,7 @@
     reason = "arguments are converted into values"
 )]
 
+mod address_filter;
 mod buffer;
 mod codec;
 mod description;
@@ -26,6 +27,8 @@ mod ring;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::address_filter::AddressFilter;
     #[pymodule_export]
     use crate::buffer::{Borrowed, RowsBuffer};
     #[pymodule_export]
@@ -49,6 +52,7 @@ mod _native {
         module.add("ROW_LANE_BYTES", stagelink_proto::limits::ROW_LANE_BYTES)?;
         let names = [
             "ROW_LANE_BYTES",
+            "AddressFilter",
             "Borrowed",
             "Description",
             "Listener",

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
 from stagelink_llamacpp.watch import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WANTED = b"l_out-3"
 
@@ -33,11 +30,11 @@ class _Graph:
         self.read += 1
         return self.names[node]
 
-    def compute(self, callback: Callable[[int, bool, None], bool]) -> None:
+    def compute(self, watch: Watch) -> None:
         """Ask about every node as llama.cpp does, and say of the wanted ones that they are done."""
         for node in self.names:
-            if callback(node, True, None):
-                callback(node, False, None)
+            if watch.callback(node, True, watch.data):
+                watch.callback(node, False, watch.data)
 
 
 def _watch(graph: Any, taken: list[int]) -> Watch:
@@ -53,10 +50,10 @@ def test_a_wanted_node_is_taken_in_every_call_and_the_others_are_named_once() ->
     graph, taken = _Graph({16: b"norm", 32: _WANTED, 48: b"result"}), []
     watch = _watch(graph, taken)
     assert not watch.expect((1, 1))
-    graph.compute(watch.callback)
+    graph.compute(watch)
     first = graph.read
     assert watch.expect((1, 1))
-    graph.compute(watch.callback)
+    graph.compute(watch)
     assert taken == [32, 32]
     # Asked for, and computed: only the wanted node's name is read again.
     assert graph.read == first + 2
@@ -66,10 +63,10 @@ def test_another_shape_reads_every_name_again() -> None:
     graph, taken = _Graph({16: b"norm", 32: _WANTED}), []
     watch = _watch(graph, taken)
     watch.expect((1, 1))
-    graph.compute(watch.callback)
+    graph.compute(watch)
     graph.names = {16: _WANTED, 32: b"norm"}
     assert not watch.expect((2, 1))
-    graph.compute(watch.callback)
+    graph.compute(watch)
     assert taken == [32, 16]
 
 
@@ -77,12 +74,12 @@ def test_a_graph_that_moved_unannounced_gives_nothing_rather_than_another_node()
     graph, taken = _Graph({16: b"norm", 32: _WANTED}), []
     watch = _watch(graph, taken)
     watch.expect((1, 1))
-    graph.compute(watch.callback)
+    graph.compute(watch)
     graph.names = {16: _WANTED, 32: b"norm"}
-    graph.compute(watch.callback)
+    graph.compute(watch)
     assert taken == [32]
     watch.forget()
-    graph.compute(watch.callback)
+    graph.compute(watch)
     assert taken == [32, 16]
 
 
@@ -96,6 +93,6 @@ def test_what_a_take_raises_breaks_the_call_off_and_is_kept(error: BaseException
 
     native: Any = graph
     watch = Watch(native, frozenset((_WANTED,)), take)
-    assert watch.callback(32, True, None)
-    assert not watch.callback(32, False, None)
+    assert watch.callback(32, True, watch.data)
+    assert not watch.callback(32, False, watch.data)
     assert watch.broken is error

@@ -333,6 +333,7 @@ class Context:
         params.no_perf = True
         if self._watch is not None:
             params.cb_eval = self._watch.callback
+            params.cb_eval_user_data = self._watch.data
         self._context = api.llama_init_from_model(self._model, params)
         if not self._context:
             self._context = None
