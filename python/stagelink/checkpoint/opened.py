@@ -272,11 +272,13 @@ class Checkpoint:
     def release_encoder(self) -> None:
         """Let go of what only encoding needs of a tokenizer, for who encodes no more text.
 
-        Ids become text as before. Asked to encode again, the tokenizer is loaded again.
+        Ids become text as before. Asked to encode again, the tokenizer is loaded again. One that
+        was not loaded yet is loaded now, and not beside weights later.
         """
-        if self._tokenizer is not None:
-            self._tokenizer.release_encoder(self._make_tokenizer)
-            # Made again, or not made yet, it read a GGUF's lists.
+        tokenizer = self.usable_tokenizer()
+        if tokenizer is not None:
+            tokenizer.release_encoder(self._make_tokenizer)
+            # Made again, it read a GGUF's lists.
             self.release_words()
 
     def release_words(self) -> None:

@@ -76,6 +76,7 @@ def do_verify(
     from stagelink.node.verifying import run_scenario
 
     began = time.perf_counter()
+    stage.checkpoint.release_tokenizer()
     with run_lead(stage, link, watch, decode=_no_text) as running:
         load_ms = round((time.perf_counter() - began) * 1e3)
         script = run_scenario(running, wanted, logits, watch.verifying)

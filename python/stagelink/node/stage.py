@@ -196,6 +196,9 @@ def prepare(
             "promise it here; leave the flag out, or use another engine",
             reason="engine_invariance",
         )
+    if rank == 0:
+        # Loaded once and for all, while a GGUF's lists of words are there.
+        checkpoint.usable_tokenizer()
     fingerprint = _fingerprint(checkpoint, settings, ranges)
     if rank == 0:
         checkpoint.release_words()

@@ -153,12 +153,16 @@ def test_without_its_encoder_a_tokenizer_makes_the_same_text(folder, make_gguf, 
     assert tokenizer.token(-1) is None
 
 
+@pytest.mark.parametrize("loaded", [True, False])
 @pytest.mark.parametrize("way", ["folder", "gguf"])
-def test_the_encoder_is_let_go_and_loaded_again_for_a_text(folder, make_gguf, way):
+def test_the_encoder_is_let_go_and_loaded_again_for_a_text(folder, make_gguf, way, loaded):
+    before = opened(way, folder, make_gguf).tokenizer().encode(TEXT)
     checkpoint = opened(way, folder, make_gguf)
-    tokenizer = checkpoint.tokenizer()
-    before = tokenizer.encode(TEXT)
+    if loaded:
+        checkpoint.tokenizer()
     checkpoint.release_encoder()
+    # One that was not loaded yet would be loaded later, whole, and beside the weights.
+    tokenizer = checkpoint.tokenizer()
     assert not any(hasattr(one, "encode_batch") for one in vars(tokenizer).values())
     assert tokenizer.encode(TEXT) == before
     assert tokenizer.token_id(tokenizer.token(before[0])) == before[0]
