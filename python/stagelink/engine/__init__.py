@@ -29,7 +29,7 @@ from stagelink.checkpoint.opened import Checkpoint, TensorInfo
 from stagelink.checkpoint.rope import Rope
 from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.engine.checks import EngineChecks
-from stagelink.engine.freed_memory import give_back
+from stagelink.engine.freed_memory import give_back, let_code_go
 from stagelink.engine.native_callbacks import address_filter
 from stagelink.engine.round import (
     CANCEL,
@@ -107,6 +107,7 @@ __all__ = [
     "WideFamily",
     "address_filter",
     "give_back",
+    "let_code_go",
     "locked",
     "private_folder",
     "read_family",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.config import CONTEXT_DEFAULT
-from stagelink.engine import EngineSettings, give_back, read_family
+from stagelink.engine import EngineSettings, give_back, let_code_go, read_family
 from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
@@ -131,8 +131,9 @@ class Stage:
     ) -> None:
         """Read the own tensors and warm up, telling the ring all the while where there is one."""
         began = time.perf_counter()
-        # What the checks took and no longer hold must not lie beside the weights.
+        # What the checks took and no longer need must not lie beside the weights.
         give_back()
+        let_code_go()
 
         def note(done: int, total: int) -> None:
             progress(done, total)

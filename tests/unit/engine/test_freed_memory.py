@@ -1,12 +1,17 @@
-"""Memory that was freed goes back to the system; measured in a process of its own."""
+"""What is not needed any more goes back to the system; measured in processes of their own."""
 
 from __future__ import annotations
 
+import mmap
 import platform
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Pieces too large for Python's own allocator; the last one, held, is above all the others.
 _PROCESS = """
@@ -26,9 +31,55 @@ print(before - resident())
 """
 
 
+# Two pages of a file as code: of one mapping they are as the file has them, of the other written.
+_CODE = """
+import ctypes, mmap, sys
+from stagelink.engine.freed_memory import let_code_go
+
+def resident(address):
+    held = False
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]:
+            held = line.startswith(f"{address:x}-")
+        elif held and line.startswith("Rss:"):
+            return int(line.split()[1])
+
+size = mmap.PAGESIZE
+mapped = []
+with open(sys.argv[1], "r+b") as file:
+    for byte in (b"", b"x"):
+        one = mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        one[: len(byte)] = byte
+        one[:8]
+        address = ctypes.addressof(ctypes.c_char.from_buffer(one))
+        protect = ctypes.CDLL(None).mprotect
+        protect(ctypes.c_void_p(address), size, mmap.PROT_READ | mmap.PROT_EXEC)
+        mapped.append((one, address))
+before = [resident(address) for _, address in mapped]
+let_code_go()
+print(*before, *(resident(address) for _, address in mapped))
+print(*(one[:1].decode() for one, _ in mapped))
+"""
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
 def test_what_lies_under_a_piece_in_use_is_given_back() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROCESS], capture_output=True, check=True, text=True, timeout=60
     )
     assert int(done.stdout) > 40 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_code_is_mapped_again_from_its_file_and_a_written_page_of_it_is_kept(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "code"
+    path.write_bytes(b"a" * (1 << 16))
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE, path], capture_output=True, check=True, text=True, timeout=60
+    )
+    page = mmap.PAGESIZE // 1024
+    numbers, kept = done.stdout.splitlines()
+    assert numbers.split() == [str(kib) for kib in (page, page, 0, page)]
+    assert kept == "a x"
