@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class engine_errors:  # noqa: N801 - it reads as the statement that it is
     """Name what the engine was doing where it raises something that is not stagelink's.
 
-    A class, as a generator costs ten times as much, in every round of every stage.
+    A class: a generator takes three times as long, twice a round in every stage.
     """
 
     __slots__ = ("_doing",)
