@@ -259,3 +259,59 @@ def test_an_answer_that_is_cancelled_ends_between_two_chunks_of_its_prompt(tmp_p
     assert (done.token_ids, done.finish_reason) == ([], "cancelled")
     # One chunk of four rows, and the round that tells the stages.
     assert ring.engines[1].ops == [(OPEN,), (CANCEL,)]
+
+
+class Telling(Counting):
+    """Prepares, and notes when, beside what its stage tells the ring."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers)
+        self.heard: list[str] = []
+
+    def prepare(self, plan: PlanLike) -> None:
+        assert plan.rows_total
+        self.heard.append("prepare")
+
+    def run(self, plan: PlanLike, rows_in: np.ndarray, rows_out: np.ndarray) -> None:
+        self.heard.append("run")
+        super().run(plan, rows_in, rows_out)
+
+
+class ToldRing(InProcessRing):
+    """Whose follower's engine is `Telling`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.telling = Telling(4)
+        self.engines[1] = self.telling
+
+    def _join(self, rank: int) -> Ring:
+        ring = super()._join(rank)
+        if rank == 1:
+            progress: Any = ring.progress
+
+            def tell(phase: str, **told: Any) -> None:
+                self.telling.heard.append(phase)
+                progress(phase, **told)
+
+            ring.progress = tell  # type: ignore[method-assign]
+        return ring
+
+
+def _two_tokens(lead: Lead) -> list[Any]:
+    """Draw two tokens, and end without a round that closes the stream."""
+    stream = lead.submit([1], Sampling(), Limits(3, 40))
+    events: list[Any] = []
+    while len(stream.generated) < 2:
+        events += lead.step()
+    return events
+
+
+def test_a_plan_is_prepared_before_its_rows_are_waited_for_and_the_ring_sees_it(
+    tmp_path: Path,
+) -> None:
+    ring = ToldRing(tmp_path)
+    tokens = ring.run(lambda lead: [one.token_id for one in _two_tokens(lead)])
+    assert tokens == _expected([1], 2)
+    one = ["computing", "prepare", "idle", "computing", "run", "sending", "idle"]
+    assert ring.telling.heard == one * 2

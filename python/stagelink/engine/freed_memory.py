@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_TABLE = Path("/proc/self/smaps")
 _DONTNEED = 4
+# Where smaps counts pages of a private mapping that are not those of its file, and its last line.
+_WRITTEN, _LAST = ("Anonymous:", "Swap:", "Private_Hugetlb:"), "VmFlags:"
 
 
 def give_back() -> None:
@@ -39,14 +42,16 @@ def let_code_go() -> None:
 
 def _clean_code() -> Iterator[tuple[int, int]]:
     """Yield the mappings (begin, end) of code that is as its file has it, by proc_pid_smaps(5)."""
-    with Path("/proc/self/smaps").open(encoding="ascii", errors="replace") as lines:
-        span: tuple[int, int] | None = None
+    with _TABLE.open(encoding="ascii", errors="replace") as lines:
+        span, is_clean_code = (0, 0), False
         for line in lines:
             key, _, rest = line.partition(" ")
             if not key.endswith(":"):
                 begin, _, end = key.partition("-")
-                is_code = rest.startswith("r-xp") and " /" in rest
-                span = (int(begin, 16), int(end, 16)) if is_code else None
-            elif key == "Anonymous:" and span is not None and rest.split()[0] == "0":
+                span = int(begin, 16), int(end, 16)
+                is_clean_code = rest.startswith("r-xp") and " /" in rest
+            elif key in _WRITTEN:
                 # A page that was written, such as a debugger's, would be lost.
+                is_clean_code &= rest.split()[0] == "0"
+            elif key == _LAST and is_clean_code:
                 yield span

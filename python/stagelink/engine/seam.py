@@ -196,7 +196,8 @@ class Preparing(Protocol):
         """Check a plan, and do for it what needs no rows, so that its ``run`` need not.
 
         No state changes, and ``run`` does the same whether it was called or not: for this plan
-        object, for another one, or after the state has changed. Raises what ``run`` would.
+        object, which nobody changes, for another one, or after the state has changed. Raises what
+        ``run`` would.
         """
         ...
 

@@ -54,8 +54,10 @@ def follow(
         number, plan = received
         if prepare is not None:
             # Its rows are not here yet, and once they are everybody waits for this stage.
+            beat()
             with engine_errors(f"preparing round {number}"):
                 prepare(plan)
+            ring.progress("idle", round=number)
         # A round without rows gets aligned memory too, of no bytes: what every engine can view.
         rows_in = incoming.receive(number, plan.rows_total) if plan.rows_total else rows.landing[:0]
         rows_out = outgoing.take(plan.rows_total)

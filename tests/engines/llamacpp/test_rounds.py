@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
@@ -48,6 +50,27 @@ def test_one_more_row_of_one_stream_is_what_the_long_check_makes_of_it() -> None
         short += 1
         assert made == check_round(plan, HELD, [2], SETTINGS, call_rows=4, recurrent=True)
     assert short > 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"ops": (CONTINUE, 5), "firsts": ()}, "rows_count"),
+        ({"ops": (), "firsts": (CONTINUE, 5)}, "rows_count"),
+        ({"ids": (-1,)}, "streams_order"),
+        ({"cuts": np.array([1])}, "cut_outside"),
+    ],
+)
+def test_what_is_nearly_the_usual_plan_is_left_to_the_long_check(
+    changed: dict[str, Any], reason: str
+) -> None:
+    plan = dataclasses.replace(RoundPlan.of(Entry(2, CONTINUE, 5, 1)), **changed)
+    held = HELD | {-1: Held(2, 5, 0)}
+    own = held[plan.ids[0]]
+    assert one_more_row(plan, (own.slot, own.position), SETTINGS) is None
+    with pytest.raises(EngineError) as caught:
+        check_round(plan, held, [], SETTINGS, call_rows=4)
+    assert caught.value.reason == reason
 
 
 def test_a_row_beyond_the_context_is_left_to_the_long_check() -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stagelink.engine.freed_memory import _clean_code
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -83,3 +85,20 @@ def test_code_is_mapped_again_from_its_file_and_a_written_page_of_it_is_kept(
     numbers, kept = done.stdout.splitlines()
     assert numbers.split() == [str(kib) for kib in (page, page, 0, page)]
     assert kept == "a x"
+
+
+@pytest.mark.parametrize("key", ["Anonymous", "Swap", "Private_Hugetlb"])
+def test_code_of_which_a_page_was_written_is_left_wherever_that_page_lies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str
+) -> None:
+    text = "".join(
+        f"{begin:x}-{begin + 4096:x} {mode} 00000000 fe:00 7 {path}\n"
+        f"Rss: 4 kB\nAnonymous: 0 kB\nPrivate_Hugetlb: 0 kB\nSwap: 0 kB\nVmFlags: rd ex\n"
+        for begin, mode, path in ((4096, "r-xp", "/a"), (8192, "r-xp", "/b"), (16384, "rw-p", "/b"))
+    )
+    table = tmp_path / "smaps"
+    table.write_text(text)
+    monkeypatch.setattr("stagelink.engine.freed_memory._TABLE", table)
+    assert list(_clean_code()) == [(4096, 8192), (8192, 12288)]
+    table.write_text(text.replace(f"{key}: 0 kB", f"{key}: 4 kB", 1))
+    assert list(_clean_code()) == [(8192, 12288)]

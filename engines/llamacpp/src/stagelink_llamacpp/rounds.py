@@ -128,13 +128,13 @@ def one_more_row(
         end: Slot and position of that stream; ``None`` where it is not open.
         settings: The limits.
     """
-    if end is None or len(plan.ids) != 1 or plan.cuts or plan.rows_total != 1:
+    if end is None or len(plan.ids) != 1 or len(plan.cuts) or plan.rows_total != 1:
         return None
-    slot, first = end
-    columns = (*plan.ops, *plan.firsts, *plan.rows)
-    if columns != (CONTINUE, first, 1) or first >= settings.context:
+    (stream,), (slot, first) = plan.ids, end
+    columns = tuple(plan.ops), tuple(plan.firsts), tuple(plan.rows)
+    if columns != ((CONTINUE,), (first,), (1,)) or stream < 0 or first >= settings.context:
         return None
-    entry = Entry(plan.ids[0], CONTINUE, first, 0, 1)
+    entry = Entry(stream, CONTINUE, first, 0, 1)
     return SlotRound(((entry, slot),), ((SlotPiece(slot, first, 0, 1),),), 1)
 
 
