@@ -30,6 +30,7 @@ from stagelink.checkpoint.rope import Rope
 from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.engine.checks import EngineChecks
 from stagelink.engine.freed_memory import give_back, let_code_go
+from stagelink.engine.mappings import DONT_NEED, mappings, memory_advice
 from stagelink.engine.native_callbacks import address_filter
 from stagelink.engine.round import (
     CANCEL,
@@ -61,6 +62,7 @@ __all__ = [
     "CANCEL",
     "CLOSE",
     "CONTINUE",
+    "DONT_NEED",
     "OPEN",
     "RESUME",
     "RETURN_ALL",
@@ -109,6 +111,8 @@ __all__ = [
     "give_back",
     "let_code_go",
     "locked",
+    "mappings",
+    "memory_advice",
     "private_folder",
     "read_family",
 ]

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from stagelink.engine.mappings import DONT_NEED, mappings_without, memory_advice
 
-_TABLE = Path("/proc/self/smaps")
-_DONTNEED = 4
-# Where smaps counts pages of a private mapping that are not those of its file, and its last line.
-_WRITTEN, _LAST = ("Anonymous:", "Swap:", "Private_Hugetlb:"), "VmFlags:"
+# Where smaps counts pages of a private mapping that are not its file's, such as a debugger's: they
+# would be lost.
+_WRITTEN = ("Anonymous", "Swap", "Private_Hugetlb")
 
 
 def give_back() -> None:
@@ -35,23 +31,7 @@ def let_code_go() -> None:
     system is not Linux.
     """
     with contextlib.suppress(AttributeError, OSError):
-        advise = ctypes.CDLL(None).madvise
-        for begin, end in _clean_code():
-            advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONTNEED)
-
-
-def _clean_code() -> Iterator[tuple[int, int]]:
-    """Yield the mappings (begin, end) of code that is as its file has it, by proc_pid_smaps(5)."""
-    with _TABLE.open(encoding="ascii", errors="replace") as lines:
-        span, is_clean_code = (0, 0), False
-        for line in lines:
-            key, _, rest = line.partition(" ")
-            if not key.endswith(":"):
-                begin, _, end = key.partition("-")
-                span = int(begin, 16), int(end, 16)
-                is_clean_code = rest.startswith("r-xp") and " /" in rest
-            elif key in _WRITTEN:
-                # A page that was written, such as a debugger's, would be lost.
-                is_clean_code &= rest.split()[0] == "0"
-            elif key == _LAST and is_clean_code:
-                yield span
+        advise = memory_advice()
+        for one in mappings_without(_WRITTEN):
+            if one.rights == "r-xp" and one.path.startswith("/"):
+                advise(one.begin, one.end - one.begin, DONT_NEED)

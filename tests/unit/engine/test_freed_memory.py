@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stagelink.engine.freed_memory import _clean_code
+from stagelink.engine.freed_memory import let_code_go
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,14 @@ def test_code_of_which_a_page_was_written_is_left_wherever_that_page_lies(
     )
     table = tmp_path / "smaps"
     table.write_text(text)
-    monkeypatch.setattr("stagelink.engine.freed_memory._TABLE", table)
-    assert list(_clean_code()) == [(4096, 8192), (8192, 12288)]
+    let_go: list[tuple[int, int, int]] = []
+    monkeypatch.setattr("stagelink.engine.mappings.SMAPS", table)
+    monkeypatch.setattr(
+        "stagelink.engine.freed_memory.memory_advice", lambda: lambda *asked: let_go.append(asked)
+    )
+    let_code_go()
+    assert let_go == [(4096, 4096, 4), (8192, 4096, 4)]
+    let_go.clear()
     table.write_text(text.replace(f"{key}: 0 kB", f"{key}: 4 kB", 1))
-    assert list(_clean_code()) == [(8192, 12288)]
+    let_code_go()
+    assert let_go == [(8192, 4096, 4)]

@@ -15,13 +15,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stagelink.engine import DONT_NEED, mappings, memory_advice
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_MAPS, _STATM = "/proc/self/maps", "/proc/self/statm"
+_STATM = "/proc/self/statm"
 # Linux's advice: include/uapi/asm-generic/mman-common.h. `_PAGE_OUT` is of Linux 5.4, `_COLLAPSE`
 # of 6.1.
-_DONT_NEED, _HUGE, _PAGE_OUT, _COLLAPSE = 4, 14, 21, 25
+_HUGE, _PAGE_OUT, _COLLAPSE = 14, 21, 25
 _HUGE_BYTES = 2 << 20
 # Smaller ones are not the weights of a layer.
 _SPAN_BYTES_MIN = 2 * _HUGE_BYTES
@@ -49,7 +51,7 @@ def return_large_blocks() -> None:
 def private_spans() -> Spans:
     """Return (begin, end) of the process's own writable memory, by address; nothing elsewhere."""
     found: Spans = []
-    for begin, end, rights, _, path in _mappings():
+    for begin, end, rights, _, path in mappings():
         if rights == "rw-p" and path in ("", "[heap]"):
             if found and found[-1][1] == begin:
                 found[-1] = found[-1][0], end
@@ -88,7 +90,7 @@ class Collapsing:
 
     def _collapse(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
-            advise = _advise()
+            advise = memory_advice()
             for first, last in self._spans:
                 begin = -(-first // _HUGE_BYTES) * _HUGE_BYTES
                 end = last // _HUGE_BYTES * _HUGE_BYTES
@@ -125,7 +127,7 @@ class Dropping:
         if self._thread is not None or self._over.is_set():
             return
         with contextlib.suppress(AttributeError, OSError):
-            advise, spans = _advise(), self._spans(self._begin, self._size)
+            advise, spans = memory_advice(), self._spans(self._begin, self._size)
             self._thread = threading.Thread(
                 target=self._drop, args=(advise, spans, _written_bytes()), daemon=True
             )
@@ -145,9 +147,9 @@ class Dropping:
         self._thread.join()
         self._thread = None
         with contextlib.suppress(AttributeError, OSError):
-            advise = _advise()
+            advise = memory_advice()
             for begin, end in self._spans(0, self._begin + self._size):
-                advise(begin, end - begin, _DONT_NEED)
+                advise(begin, end - begin, DONT_NEED)
 
     def _drop(self, advise: Callable[[int, int, int], int], spans: Spans, before: int) -> None:
         done = 0
@@ -167,7 +169,7 @@ class Dropping:
         wanted = str(self._path.resolve())
         page = mmap.PAGESIZE
         found: Spans = []
-        for start, end, rights, offset, mapped in _mappings():
+        for start, end, rights, offset, mapped in mappings():
             # A page that the process could have written to must not be lost.
             if rights.startswith("r--") and mapped == wanted:
                 first = start + max(0, -(-(begin - offset) // page) * page)
@@ -188,18 +190,6 @@ def _written_bytes() -> int:
     return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
-def _mappings() -> Iterator[tuple[int, int, str, int, str]]:
-    """Yield begin, end, rights, offset and path of each mapping, as proc_pid_maps(5) has them."""
-    with (
-        contextlib.suppress(OSError, ValueError),
-        Path(_MAPS).open(encoding="utf-8", errors="surrogateescape") as maps,
-    ):
-        for line in maps:
-            span, rights, offset, _, _, *path = line.rstrip("\n").split(maxsplit=5)
-            begin, end = (int(one, 16) for one in span.split("-"))
-            yield begin, end, rights, int(offset, 16), path[0] if path else ""
-
-
 def _without(spans: Spans, others: Spans) -> Iterator[tuple[int, int]]:
     """Yield the parts of spans that lie in none of the others; both are in order."""
     for first, end in spans:
@@ -212,10 +202,3 @@ def _without(spans: Spans, others: Spans) -> Iterator[tuple[int, int]]:
             begin = min(other_end, end)
         if begin < end:
             yield begin, end
-
-
-def _advise() -> Callable[[int, int, int], int]:
-    """Return madvise(2); ``AttributeError`` where the system has none."""
-    advise = ctypes.CDLL(None, use_errno=True).madvise
-    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return advise
