@@ -21,6 +21,10 @@ SETTINGS = EngineSettings(context=6, streams_max=3, rows_max=4, chunk_rows=4)
 HELD = {2: Held(1, 5, 3), 3: Held(0, 6, 0)}
 
 
+def _ends(held: dict[int, Held]) -> dict[int, tuple[int, int]]:
+    return {stream: (one.slot, one.position) for stream, one in held.items()}
+
+
 def _drawn(draws: random.Random) -> RoundPlan:
     """A plan of few streams that is often the usual one, and often nearly so."""
     entries = [
@@ -43,8 +47,7 @@ def test_one_more_row_of_one_stream_is_what_the_long_check_makes_of_it() -> None
     short = 0
     for _ in range(3000):
         plan = _drawn(draws)
-        own = HELD.get(plan.ids[0]) if plan.ids else None
-        made = one_more_row(plan, own and (own.slot, own.position), SETTINGS)
+        made = one_more_row(plan, _ends(HELD).get, SETTINGS)
         if made is None:
             continue
         short += 1
@@ -66,8 +69,7 @@ def test_what_is_nearly_the_usual_plan_is_left_to_the_long_check(
 ) -> None:
     plan = dataclasses.replace(RoundPlan.of(Entry(2, CONTINUE, 5, 1)), **changed)
     held = HELD | {-1: Held(2, 5, 0)}
-    own = held[plan.ids[0]]
-    assert one_more_row(plan, (own.slot, own.position), SETTINGS) is None
+    assert one_more_row(plan, _ends(held).get, SETTINGS) is None
     with pytest.raises(EngineError) as caught:
         check_round(plan, held, [], SETTINGS, call_rows=4)
     assert caught.value.reason == reason
@@ -75,7 +77,7 @@ def test_what_is_nearly_the_usual_plan_is_left_to_the_long_check(
 
 def test_a_row_beyond_the_context_is_left_to_the_long_check() -> None:
     plan = RoundPlan.of(Entry(3, CONTINUE, 6, 1))
-    assert one_more_row(plan, (0, 6), SETTINGS) is None
+    assert one_more_row(plan, _ends(HELD).get, SETTINGS) is None
     with pytest.raises(EngineError) as caught:
         check_round(plan, HELD, [2], SETTINGS, call_rows=4)
     assert caught.value.reason == "context_overrun"

@@ -245,10 +245,9 @@ class LlamaCppEngine:
 
     def _check(self, loaded: Loaded, plan: PlanLike) -> SlotRound:
         streams = loaded.streams
-        if len(plan.ids) == 1:
-            usual = one_more_row(plan, streams.end_of(plan.ids[0]), self._settings)
-            if usual is not None:
-                return usual
+        usual = one_more_row(plan, streams.end_of, self._settings)
+        if usual is not None:
+            return usual
         recurrent = self._slice.rule.recurrent
         held, free = streams.held(), streams.free()
         return check_round(

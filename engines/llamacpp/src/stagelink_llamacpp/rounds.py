@@ -14,7 +14,7 @@ from stagelink.engine import CANCEL, CLOSE, CONTINUE, OPEN, Entry
 from stagelink_llamacpp.refusal import CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from stagelink.engine import Batch, EngineSettings, PlanLike
@@ -117,20 +117,26 @@ def check_round(
 
 
 def one_more_row(
-    plan: PlanLike, end: tuple[int, int] | None, settings: EngineSettings
+    plan: PlanLike,
+    end_of: Callable[[int], tuple[int, int] | None],
+    settings: EngineSettings,
 ) -> SlotRound | None:
     """Return what `check_round` does for a plan of one row of one stream, or ``None`` for another.
 
     Most plans are such, and rank 0 checks one while all stages wait for it.
 
     Args:
-        plan: The columns; its first stream is the one that ``end`` tells of.
-        end: Slot and position of that stream; ``None`` where it is not open.
+        plan: The columns.
+        end_of: Returns slot and position of a stream; ``None`` where it is not open.
         settings: The limits.
     """
-    if end is None or len(plan.ids) != 1 or len(plan.cuts) or plan.rows_total != 1:
+    if len(plan.ids) != 1 or len(plan.cuts) or plan.rows_total != 1:
         return None
-    (stream,), (slot, first) = plan.ids, end
+    (stream,) = plan.ids
+    end = end_of(stream)
+    if end is None:
+        return None
+    slot, first = end
     columns = tuple(plan.ops), tuple(plan.firsts), tuple(plan.rows)
     if columns != ((CONTINUE,), (first,), (1,)) or stream < 0 or first >= settings.context:
         return None
