@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # What is allocated once on the way there: before it nothing is compared.
 WARM_SHARE = 0.1
 LOOKS = 20
+# Looks of which not each meets a descriptor that is open for a moment.
+_FEW = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +60,9 @@ class Soaked:
         """No descriptor stays or goes.
 
         A look may meet one that another thread has just opened, such as a file of /proc; one that
-        was left behind is there in every later look.
+        was left behind is there in the last ones too.
         """
-        half = len(self.looks) // 2
-        early, late = self.looks[:half], self.looks[half:]
+        early, late = self.looks[:_FEW], self.looks[-_FEW:]
         return all(
             min(look.open[at] for look in early) == min(look.open[at] for look in late)
             for at in range(2)
