@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-from stagelink.engine.mappings import DONT_NEED, mappings_without, memory_advice
+from stagelink.engine.memory_map import DONT_NEED, mappings_without, memory_advice
 
 # Where smaps counts pages of a private mapping that are not its file's, such as a debugger's: they
 # would be lost.

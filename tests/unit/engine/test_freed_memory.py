@@ -99,7 +99,7 @@ def test_code_of_which_a_page_was_written_is_left_wherever_that_page_lies(
     table = tmp_path / "smaps"
     table.write_text(text)
     let_go: list[tuple[int, int, int]] = []
-    monkeypatch.setattr("stagelink.engine.mappings.SMAPS", table)
+    monkeypatch.setattr("stagelink.engine.memory_map.SMAPS", table)
     monkeypatch.setattr(
         "stagelink.engine.freed_memory.memory_advice", lambda: lambda *asked: let_go.append(asked)
     )
