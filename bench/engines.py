@@ -40,9 +40,10 @@ _NEEDED = {"torch": "torch", "transformers": "transformers"}
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How much a run does: prompt rows, decode steps after it, repeats."""
+    """How much a run does: prompt rows, prompts a turn, decode steps after the last, turns."""
 
     prompt: int
+    prompts: int
     steps: int
     repeats: int
 
@@ -56,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     told = machine.describe()
     print(json.dumps({"machine": told}))
-    size = Size(32, 4, 1) if arguments.smoke else Size(256, 24, arguments.repeats)
+    size = Size(32, 1, 4, 1) if arguments.smoke else Size(256, 3, 24, arguments.repeats)
     for line in run(arguments.model, arguments.dtype, size):
         print(row(line), flush=True)
         if arguments.json:
@@ -121,8 +122,12 @@ def in_turn(
     floors = []
     for repeat in range(size.repeats):
         order = list(contenders.items())[:: -1 if repeat % 2 else 1]
-        for name, one in order:
-            prompts[name].append(one.prompt(ids[: size.prompt]))
+        begun: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(size.prompts):
+            for name, one in order:
+                begun[name].append(one.prompt(ids[: size.prompt]))
+        for name in contenders:
+            prompts[name].append(statistics.median(begun[name]))
         # Step by step in turn: what else the machine does then meets all of them alike.
         taken: dict[str, list[float]] = {name: [] for name in contenders}
         for at in ids[size.prompt :]:

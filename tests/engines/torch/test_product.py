@@ -1,9 +1,11 @@
-"""A matrix that reads ahead gives the bits of one that does not, and of torch's own product.
+"""A matrix that works in blocks gives the bits of one that does not, and of torch's own product.
 
 It times nothing.
 """
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +15,8 @@ import torch
 from torch.nn import functional
 
 from stagelink_torch.layer import Setup
-from stagelink_torch.product import BLOCK_BYTES, Matrix, ReadAhead
+from stagelink_torch.mlp import MANY_ROWS, GatedMlp
+from stagelink_torch.product import BLOCK_BYTES, WIDE_BYTES, Matrix, ReadAhead
 
 SHAPES = [(960, 576), (3072, 576), (576, 1536), (4111, 130), (49, 4096), (500, 257)]
 
@@ -35,6 +38,74 @@ def test_reading_ahead_changes_no_bit(shape: tuple[int, int], biased: bool) -> N
     for count in (1, 2, 3, 8):
         rows = torch.randn(count, shape[1], generator=generator)
         assert torch.equal(matrix(rows), functional.linear(rows, weight, bias))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "shape"), [(96, (49152, 64)), (129, (33001, 130)), (2, (2**21, 8))]
+)
+def test_many_rows_of_a_very_wide_matrix_have_torchs_bits(
+    rows: int, shape: tuple[int, int], biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(6)
+    weight = torch.randn(*shape, generator=generator)
+    bias = torch.randn(shape[0], generator=generator) if biased else None
+    matrix = Matrix(weight, _setup(), bias)
+    given = torch.randn(rows, shape[1], generator=generator)
+    expected = functional.linear(given, weight, bias)
+    assert expected.nbytes >= WIDE_BYTES
+    products = _count_products(monkeypatch)
+    assert torch.equal(matrix(given), expected)
+    assert len(products) > 1
+    products.clear()
+    few = given[:1]
+    assert torch.equal(matrix(few), functional.linear(few, weight, bias))
+
+
+def test_a_product_that_is_not_very_wide_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = Matrix(torch.ones(3072, 16), _setup())
+    products = _count_products(monkeypatch)
+    matrix(torch.ones(256, 16))
+    assert len(products) == 1
+
+
+def _count_products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every product of many rows say its columns."""
+    made: list[int] = []
+
+    def linear(
+        rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        made.append(len(weight))
+        return torch.nn.functional.linear(rows, weight, bias)
+
+    monkeypatch.setattr("stagelink_torch.product.functional", SimpleNamespace(linear=linear))
+    return made
+
+
+class _Read:
+    """Hands out three matrices by their names."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        generator = torch.Generator().manual_seed(7)
+        shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
+        self.held = {
+            f"mlp.{name}_proj.weight": torch.randn(*shape, generator=generator)
+            for name, shape in shapes.items()
+        }
+
+    def read(self, *names: str) -> torch.Tensor:
+        return torch.cat([self.held[name] for name in names])
+
+
+@pytest.mark.parametrize("count", [1, 2, MANY_ROWS - 1, MANY_ROWS, 100])
+def test_gate_and_up_have_their_own_bits_for_few_rows_and_for_many(count: int) -> None:
+    read = _Read(96, 160)
+    block = GatedMlp(read, "mlp.", _setup())  # type: ignore[arg-type]
+    rows = torch.randn(count, 96, generator=torch.Generator().manual_seed(8))
+    gate, up, down = read.held.values()
+    inner = functional.silu(functional.linear(rows, gate)) * functional.linear(rows, up)
+    assert torch.equal(block(rows), functional.linear(inner, down))
 
 
 def test_every_matrix_of_a_stage_has_one_switch() -> None:

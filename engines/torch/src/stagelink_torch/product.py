@@ -1,9 +1,13 @@
-"""A weight matrix and its product with rows; for a single row on the CPU it may read ahead.
+"""A weight matrix and its product with rows; on the CPU it may be made block by block.
 
 It changes no bit by that. What a product of one row waits for is memory, and MKL's asks for it in
 short runs where a matrix is narrow: a sum over a block of the matrix brings it into the cache at
 the memory's own speed, and the product then finds it there. Whether that is faster depends on the
 machine and the width, so it is measured when an engine warms up (``ReadAhead.choose``).
+
+A product of many rows with a very wide matrix (a head over a whole vocabulary) writes its rows so
+far apart that they push each other out of the cache: made in blocks that stay there, and copied
+into place, it takes less.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from stagelink_torch.weights import long_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 768 << 10
 # Rows of a block are a multiple of this: a product's own step through the rows is smaller.
 _ROWS = 32
+# From this size on a product is made in blocks, each of at most so much.
+WIDE_BYTES = 16 << 20
+_PART_BYTES = 1 << 20
 _TRIES = 3
 _KEY = "read ahead"
 
@@ -63,7 +72,7 @@ class ReadAhead:
 class Matrix:
     """``rows @ weight.T + bias``, as ``torch.nn.functional.linear`` has it, bit for bit."""
 
-    __slots__ = ("_ahead", "_biases", "_blocks", "_step", "bias", "weight")
+    __slots__ = ("_ahead", "_biases", "_blocks", "_invariant", "_step", "bias", "weight")
 
     def __init__(
         self, weight: torch.Tensor, setup: Setup, bias: torch.Tensor | None = None
@@ -71,6 +80,7 @@ class Matrix:
         """Take ``weight`` ``[out, in]`` and ``bias`` ``[out]``."""
         self.weight, self.bias = weight, bias
         self._ahead = ReadAhead.of(setup)
+        self._invariant = setup.invariant
         self._blocks: tuple[torch.Tensor, ...] = ()
         self._biases: tuple[torch.Tensor, ...] = ()
         self._step = max(_ROWS, BLOCK_BYTES // weight[0].nbytes // _ROWS * _ROWS)
@@ -82,6 +92,10 @@ class Matrix:
         """Return ``[n, out]`` of ``[n, in]``, in memory of its own."""
         if len(rows) == 1 and self._ahead.on and len(self._blocks) > 1:
             return self._one_row(rows[0])
+        if self._blocks and not self._invariant:
+            nbytes = len(rows) * len(self.weight) * rows.itemsize
+            if nbytes >= WIDE_BYTES:
+                return self._wide(rows, nbytes)
         return functional.linear(rows, self.weight, self.bias)
 
     def _one_row(self, row: torch.Tensor) -> torch.Tensor:
@@ -98,7 +112,17 @@ class Matrix:
                 torch.addmv(bias, block, row, out=part)
         return out
 
+    def _wide(self, rows: torch.Tensor, nbytes: int) -> torch.Tensor:
+        """Return ``[n, out]`` in long memory, ``nbytes`` of it, made in blocks of its columns."""
+        out = long_memory(nbytes)[:nbytes].view(rows.dtype).view(len(rows), -1)
+        step = max(_ROWS, _PART_BYTES // rows.itemsize // len(rows) // _ROWS * _ROWS)
+        parts = zip(_split(self.weight, step), _split(out, step, 1), strict=True)
+        for begin, (block, part) in zip(range(0, len(self.weight), step), parts, strict=True):
+            bias = None if self.bias is None else self.bias[begin : begin + step]
+            part.copy_(functional.linear(rows, block, bias))
+        return out
 
-def _split(tensor: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
-    """Return views of ``step`` rows each."""
-    return tensor.split(step)  # type: ignore[no-untyped-call,no-any-return]
+
+def _split(tensor: torch.Tensor, step: int, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """Return views of ``step`` rows (or columns) each."""
+    return tensor.split(step, dim)  # type: ignore[no-untyped-call,no-any-return]

@@ -155,16 +155,16 @@ class WeightMemory:
         if self._device.type != "cpu" or nbytes < SMALL:
             return torch.empty(shape, dtype=dtype, device=self._device)
         if nbytes >= LARGE:
-            return _long(nbytes)[:nbytes].view(dtype).view(shape)
+            return long_memory(nbytes)[:nbytes].view(dtype).view(shape)
         if nbytes > len(self._block):
-            self._block = _long(_BLOCK_BYTES)
+            self._block = long_memory(_BLOCK_BYTES)
         taken, used = self._block[:nbytes], -(-nbytes // ALIGNMENT) * ALIGNMENT
         self._block = self._block[used:]
         return taken.view(dtype).view(shape)
 
 
-def _long(nbytes: int) -> torch.Tensor:
-    """Return at least ``nbytes`` of memory of numpy's, aligned to 64 bytes."""
+def long_memory(nbytes: int) -> torch.Tensor:
+    """Return at least ``nbytes`` of memory of numpy's, uint8, aligned to 64 bytes."""
     block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
     return torch.from_numpy(block[-block.ctypes.data % ALIGNMENT :])
 
