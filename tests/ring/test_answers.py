@@ -119,7 +119,7 @@ def test_lines_without_a_terminal_are_messages(lab: Lab) -> None:
         node = lab.run("chat", str(model), "--stages", "2", "--max-tokens", "3", stdin=stdin)
     assert node.end() == 0, node.told
     # Three answers of three tokens, the conversation so far before the second: 4, 4 + 3 + 5 ...
-    assert node.told.splitlines()[1].split()[7] == "9"
+    assert node.told.splitlines()[1].split()[8] == "9"
 
 
 def test_ranks_started_by_hand_in_any_order_answer(lab: Lab) -> None:

@@ -141,10 +141,12 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--kv-dtype",
+        "--kv-type",
         metavar="NAME",
         default="auto",
         help="number format in which a rank keeps keys and values of earlier tokens, such as "
-        "float32, bfloat16 or float16, each rank its own; default: %(default)s, the engine's own",
+        "float32, bfloat16 or float16, on llamacpp also q8_0, each rank its own; default: "
+        "%(default)s, the engine's own",
     )
     group.add_argument(
         "--batch-invariant",
@@ -177,7 +179,7 @@ def add_engine(parser: argparse.ArgumentParser, *, ranks: bool) -> None:
         metavar="NAME",
         default="auto",
         help=("what to compute on, or one for each rank" if ranks else "what to compute on")
-        + ", such as cpu, cuda:1 or metal; default: %(default)s, the engine's best",
+        + ", such as cpu, cuda:1, metal or vulkan; default: %(default)s, the engine's best",
     )
     group.add_argument(
         "--threads",

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _HEAD = (
-    "rank", "host", "pid", "engine", "layers", "held MiB", "read MiB", "rounds",
-    "compute ms", "wait ms", "sent KiB", "received KiB",
+    "rank", "host", "pid", "engine", "layers", "held MiB", "read MiB", "process MiB",
+    "rounds", "compute ms", "wait ms", "sent KiB", "received KiB",
 )  # fmt: skip
 _TEXT_COLUMNS = frozenset(("rank", "host", "engine"))
 # What goes first where a terminal is too narrow for all; the JSON has everything.
-_SPARE = ("pid", "host", "rounds", "engine")
+_SPARE = ("pid", "host", "rounds", "engine", "process MiB")
 _GAP = "  "
 
 
@@ -76,6 +76,7 @@ def _row(stage: Mapping[str, Any]) -> tuple[str, ...]:
         f"{stage['first']}-{stage['end']}",
         _bytes(stage["tensor_bytes_held"], _MIB),
         _bytes(stage["tensor_bytes_read"], _MIB),
+        _growth(stage["process_bytes_before"], stage["process_bytes_loaded"]),
         _count(stage["rounds"]),
         _milliseconds(stage["compute_ms"]),
         _milliseconds(stage["wait_ms"]),
@@ -90,6 +91,12 @@ def _count(value: int | None) -> str:
 
 def _bytes(value: int | None, unit: int) -> str:
     return "-" if value is None else f"{value / unit:.1f}"
+
+
+def _growth(before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return "-"
+    return f"{before / _MIB:.0f}-{after / _MIB:.0f}"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The memory mappings of this process as Linux tells of them, and its advice about them.
+"""The memory of this process as Linux tells of it, and its advice about that.
 
 It decides nothing; what is advised is freed_memory.py's business, or an engine's.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 MAPS, SMAPS = Path("/proc/self/maps"), Path("/proc/self/smaps")
+STATM = Path("/proc/self/statm")
 # MADV_DONTNEED of include/uapi/asm-generic/mman-common.h.
 DONT_NEED = 4
 # smaps has this one last of each mapping.
@@ -54,6 +56,14 @@ def mappings_without(counts: Sequence[str]) -> Iterator[Mapping]:
                 is_without &= rest.split()[0] == "0"
             elif key == _LAST and is_without:
                 yield mapping
+
+
+def resident_bytes() -> int | None:
+    """Return the bytes of the process that are in memory, proc_pid_statm(5), if the system says."""
+    try:
+        return int(STATM.read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def memory_advice() -> Callable[[int, int, int], int]:

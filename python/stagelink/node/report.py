@@ -30,6 +30,8 @@ class StageReport:
         tensor_bytes_held: Bytes of the own tensors in memory.
         tensor_bytes_read: Bytes read from the checkpoint for them.
         load_ms: Loading and warming.
+        process_bytes_before: Memory of the whole process as loading began.
+        process_bytes_loaded: The same once it was warm.
         rounds: Rounds with rows.
         rows: Rows computed.
         compute_ms: Inside the engine.
@@ -49,6 +51,8 @@ class StageReport:
     tensor_bytes_held: int | None = None
     tensor_bytes_read: int | None = None
     load_ms: int | None = None
+    process_bytes_before: int | None = None
+    process_bytes_loaded: int | None = None
     rounds: int | None = None
     rows: int | None = None
     compute_ms: float | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stagelink.checkpoint.open import open_checkpoint
 from stagelink.config import CONTEXT_DEFAULT
-from stagelink.engine import EngineSettings, give_back, let_code_go, read_family
+from stagelink.engine import EngineSettings, give_back, let_code_go, read_family, resident_bytes
 from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
@@ -61,6 +61,7 @@ class Stage:
         described: What the engine says of itself.
         fingerprint: Binds everything that changes bits.
         load_ms: Loading and warming, once done.
+        process_bytes: Memory of the process as loading began and once it was warm.
     """
 
     rank: int
@@ -72,6 +73,7 @@ class Stage:
     described: EngineDescription
     fingerprint: Fingerprint
     load_ms: int = 0
+    process_bytes: tuple[int | None, int | None] = (None, None)
 
     @property
     def world(self) -> int:
@@ -134,6 +136,7 @@ class Stage:
         # What the checks took and no longer need must not lie beside the weights.
         give_back()
         let_code_go()
+        before = resident_bytes()
 
         def note(done: int, total: int) -> None:
             progress(done, total)
@@ -150,6 +153,7 @@ class Stage:
         with engine_errors("warming up"):
             self.engine.warm()
         self.load_ms = round((time.perf_counter() - began) * 1e3)
+        self.process_bytes = before, resident_bytes()
 
     def report(self) -> StageReport:
         """Return what is known of this stage without its loop's figures."""
@@ -168,6 +172,8 @@ class Stage:
             tensor_bytes_held=self.described.weight_bytes,
             tensor_bytes_read=self.checkpoint.bytes_read,
             load_ms=self.load_ms,
+            process_bytes_before=self.process_bytes[0],
+            process_bytes_loaded=self.process_bytes[1],
         )
 
 

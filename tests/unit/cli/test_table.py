@@ -10,15 +10,16 @@ from stagelink.node.times import StageTimes
 def test_a_stage_is_a_line_and_what_was_not_measured_a_dash() -> None:
     times = StageTimes()
     times.add(rows=5, compute_seconds=0.25, wait_seconds=0.5)
-    own = StageReport(0, "here", 11, 0, 10, tensor_bytes_held=1 << 21).measured(
+    held = {"tensor_bytes_held": 1 << 21, "process_bytes_before": 41 << 20}
+    own = StageReport(0, "here", 11, 0, 10, **held, process_bytes_loaded=98 << 20).measured(
         times, {"links": [{"bytes_sent": 2048, "bytes_received": 1024}, {"bytes_sent": 1024}]}
     )
     told = StageReport(1, "there", None, 10, 20)
     lines = stage_table([own.as_json(), told.as_json()]).splitlines()
     assert lines[1].split() == [
-        "0", "here", "11", "-", "0-10", "2.0", "-", "1", "250", "500", "3.0", "1.0",
+        "0", "here", "11", "-", "0-10", "2.0", "-", "41-98", "1", "250", "500", "3.0", "1.0",
     ]  # fmt: skip
-    assert lines[2].split() == ["1", "there", "-", "-", "10-20", *["-"] * 7]
+    assert lines[2].split() == ["1", "there", "-", "-", "10-20", *["-"] * 8]
     assert len({len(line) for line in lines}) == 1
 
 
