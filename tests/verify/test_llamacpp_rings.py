@@ -22,19 +22,27 @@ if TYPE_CHECKING:
 
     from tests.ring.rig import Lab
 
-# One order with a stage in the middle runs always; the ends and the other neighbours by hand.
+# One order with a stage in the middle and one with MLX run always; the others by hand.
 ORDERS = [
     "numpy,llamacpp,torch",
     pytest.param("llamacpp,numpy,llamacpp", marks=pytest.mark.long),
     pytest.param("llamacpp,torch,numpy", marks=pytest.mark.long),
     pytest.param("torch,numpy,llamacpp", marks=pytest.mark.long),
+    "mlx,llamacpp",
+    pytest.param("llamacpp,mlx", marks=pytest.mark.long),
+    pytest.param("numpy,mlx,llamacpp", marks=pytest.mark.long),
+    pytest.param("torch,llamacpp,mlx", marks=pytest.mark.long),
 ]
 CHECKS = ("exact", "close", "greedy", "repeat", "invariance", "state")
 
 
 @pytest.fixture(autouse=True)
 def engines_are_here() -> None:
-    for name in ("llamacpp", "torch"):
+    skip_unless_here("llamacpp", "torch")
+
+
+def skip_unless_here(*names: str) -> None:
+    for name in names:
         try:
             check_engine(name)
         except ConfigError as error:
@@ -45,6 +53,7 @@ def engines_are_here() -> None:
 def test_a_ring_with_llama_cpp_is_close_to_numpy_and_repeats_its_bits(
     lab: Lab, tmp_path: Path, engines: str
 ) -> None:
+    skip_unless_here(*engines.split(","))
     model = make_gguf(tmp_path, "llama")
     found = receipt(verify(lab, "--engines", engines, model=model), 0)
     # Bytes are compared where every stage is the reference's engine alone.

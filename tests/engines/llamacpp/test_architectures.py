@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 Batches = list[tuple[list[Place], list[int]]]
 # Chunks that are no multiple of anything; together they pass the windows (16).
 _CHUNKS, _STEPS = (33, 7), 3
+# Those whose slices of one layer each always run, the others by hand.
+_USUAL = ("llama", "mixtral", "qwen3")
+# In the files for three stages: as many slices as there can be where one layer each is forbidden.
+_SLICES_MOST = {
+    "gemma2": 4, "gemma3": 10, "gpt-oss": 4, "olmo3": 6, "smollm3": 4,
+    "qwen3next": 3, "qwen35": 3, "qwen35_drafter": 3, "qwen35moe": 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,10 +81,15 @@ def test_two_three_and_five_slices_equal_the_whole_file(
             _equal(path, cuts, list(script(streams, chunks, 5)), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen3"])
-def test_a_slice_of_one_layer_each_equals_the_whole_file(name: str, tmp_path: Path) -> None:
-    path = make_gguf(tmp_path, name, kind="F32")
-    _equal(path, tuple(range(1, 8)), list(script(2, (20,), 2)), tmp_path)
+@pytest.mark.parametrize(
+    "name",
+    [one if one in _USUAL else pytest.param(one, marks=pytest.mark.long) for one in NAMES],
+)
+def test_slices_of_the_fewest_layers_equal_the_whole_file(name: str, tmp_path: Path) -> None:
+    path = make_gguf(tmp_path, name, kind="F32", block_count=layers_for(name, 3))
+    cuts = spread_finest(name, rule_for(read_source(path)))
+    for streams in (1, 4):
+        _equal(path, cuts, list(script(streams, (20, 7), 2)), tmp_path)
 
 
 def test_an_output_bias_is_in_the_heads_logits(tmp_path: Path) -> None:
@@ -165,6 +177,17 @@ def spread(rule: Rule, stages: int) -> tuple[int, ...]:
         assert cut is not None, f"no {stages} stages in {rule.layers} layers, after {bounds}"
         bounds.append(cut)
     assert len(bounds) == stages
+    return tuple(bounds[1:])
+
+
+def spread_finest(name: str, rule: Rule) -> tuple[int, ...]:
+    """Cuts for stages of one layer each, or of as few as the rule allows; fewer stages fail."""
+    bounds = [0]
+    for at in range(1, rule.layers):
+        parts = ((bounds[-1], at), (at, rule.layers))
+        if all(rule.range_refused(*part) is None for part in parts):
+            bounds.append(at)
+    assert len(bounds) == _SLICES_MOST.get(name, rule.layers), bounds
     return tuple(bounds[1:])
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("stagelink_llamacpp", reason="the llamacpp engine is not installed")
 from tests.engines.llamacpp.beside_whole import assert_equal, make_stage
 from tests.engines.llamacpp.native_chain import read_source, rule_for
-from tests.engines.llamacpp.test_architectures import spread
+from tests.engines.llamacpp.test_architectures import spread, spread_finest
 from tests.engines.llamacpp.tiny_gguf import NAMES, make_gguf
 from tests.engines.llamacpp.tiny_shapes import layers_for
 
@@ -50,6 +50,17 @@ def test_one_two_three_and_five_stages_equal_the_whole_file(
     path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 5))
     for stages, streams in itertools.product((1, 2, 3, 5), (1, 4)):
         assert_equal(path, spread(rule_for(read_source(path)), stages), streams)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["F32", "Q4_0"])
+@pytest.mark.parametrize("name", NAMES)
+def test_stages_of_the_fewest_layers_equal_the_whole_file(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    path = make_gguf(tmp_path, name, kind=kind, block_count=layers_for(name, 3))
+    for streams in (1, 4):
+        assert_equal(path, spread_finest(name, rule_for(read_source(path))), streams)
 
 
 def _long_chunks_are_equal(
