@@ -50,14 +50,21 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print(text_of(facts), flush=True)
     # Imported here: engines bring their libraries.
-    from stagelink.node.asked_engines import ask_engines, engine_cuts
+    from stagelink.cli.inspect_cuts import read_engine_cuts
+    from stagelink.node.asked_engines import ask_engines
 
     answers = ask_engines(checkpoint, family, every=arguments.ask_engines)
     engines, tabled = answers.refusals, answers.by_table
     asked = [name for name, why in engines.items() if why is None and name not in tabled]
-    cuts = engine_cuts(checkpoint, asked)
-    told = {"engines": engines, "engines_by_table": tabled, "engine_cuts": cuts}
-    print(json.dumps(facts | told) if arguments.json else engines_text(engines, cuts, tabled))
+    cuts = read_engine_cuts(checkpoint, family.layers, asked, ranges)
+    if not arguments.json:
+        print(engines_text(engines, cuts.allowed, tabled, cuts.warnings))
+        return 0
+    for one, refusals in zip(facts["stages"], cuts.refusals, strict=True):
+        one["engines_refused"] = refusals
+    told = {"engines": engines, "engines_by_table": tabled, "engine_cuts": cuts.allowed}
+    told |= {"engine_forbidden_cuts": cuts.forbidden, "warnings": cuts.warnings}
+    print(json.dumps(facts | told))
     return 0
 
 

@@ -23,8 +23,12 @@ def engines_text(
     engines: dict[str, str | None],
     cuts: dict[str, list[int]] | None = None,
     tabled: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> str:
-    """Return the lines that say who can run it, who cuts it elsewhere, and who says no and why."""
+    """Return the lines that say who can run it, who cuts it elsewhere, and who says no and why.
+
+    The last ones say which of the planned cuts one that can run it forbids.
+    """
     able = [name for name, why in engines.items() if why is None]
     lines = [("engines", ", ".join(able) or "none that is installed")]
     unasked = [name for name in able if name in tabled]
@@ -33,7 +37,7 @@ def engines_text(
         lines.append(("", said))
     lines += [("", f"{name} cuts {_before(own)}") for name, own in (cuts or {}).items()]
     lines += [("", f"not {name}: {why}") for name, why in engines.items() if why is not None]
-    return _joined(lines)
+    return _joined([*lines, *(("warning", line) for line in warnings)])
 
 
 def _before(cuts: list[int]) -> str:

@@ -15,7 +15,7 @@ from stagelink.errors import StagelinkError
 from stagelink.node.engine_families import table_takes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stagelink.engine import Checkpoint, Family
 
@@ -61,6 +61,43 @@ def engine_cuts(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[
             if ruled is not None:
                 cuts[name] = list(ruled(checkpoint))
     return cuts
+
+
+def range_refusals(
+    checkpoint: Checkpoint, layers: int, cuts: Mapping[str, Sequence[int]], held: tuple[int, int]
+) -> dict[str, str]:
+    """Return why engines with rules of their own refuse a stage of layers ``held``, if they do.
+
+    Such an engine's class may have ``range_refused(checkpoint, first, end)``, which returns why, or
+    ``None``; of others a range is refused that begins or ends where the engine does not cut.
+
+    Args:
+        checkpoint: The model.
+        layers: How many it has.
+        cuts: What `engine_cuts` says of them.
+        held: First layer and the one after the last.
+    """
+    found = {}
+    for name, allowed in cuts.items():
+        ruled = getattr(find_engine(name), "range_refused", None)
+        why = _off_cuts(held, layers, allowed) if ruled is None else ruled(checkpoint, *held)
+        if why is not None:
+            found[name] = why
+    return found
+
+
+def nearest_cuts(at: int, allowed: Sequence[int]) -> list[int]:
+    """Return the allowed cut before ``at`` and the one behind it, as far as there are such."""
+    below = [one for one in allowed if one < at][-1:]
+    return [*below, *[one for one in allowed if one > at][:1]]
+
+
+def _off_cuts(held: tuple[int, int], layers: int, allowed: Sequence[int]) -> str | None:
+    off = [at for at in held if 0 < at < layers and at not in allowed]
+    if not off:
+        return None
+    near = " and ".join(map(str, nearest_cuts(off[0], allowed))) or "none"
+    return f"expected a cut that the engine allows, got one at {off[0]}; nearest allowed: {near}"
 
 
 def _told(name: str, family: Family, *, is_taken: bool) -> str | None:

@@ -23,7 +23,7 @@ from tests.engines.llamacpp.tiny_gguf import make_gguf
 
 from stagelink.checkpoint.gguf_source import read_source
 from stagelink.checkpoint.open import open_checkpoint
-from stagelink.engine import CheckpointError, EngineSettings, read_family
+from stagelink.engine import CheckpointError, EngineError, EngineSettings, read_family
 from stagelink_llamacpp import LlamaCppEngine, trial
 from stagelink_llamacpp.context import Nodes
 from stagelink_llamacpp.library import library
@@ -31,6 +31,8 @@ from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from stagelink.errors import StagelinkError
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("llama", "qwen3moe", "gemma3", "qwen35", "deepseek2", "gpt-oss", "phi3", "granite")
@@ -197,6 +199,23 @@ def test_a_file_that_llama_cpp_refuses_is_refused_with_its_reason_and_no_other_w
     assert caught.value.reason == "load"
     assert "Warning" not in str(caught.value)
     assert "dummy" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("trials", "kind"), [("on", CheckpointError), ("off", EngineError)])
+def test_what_llama_cpp_refuses_is_said_of_the_users_file_not_of_the_slice_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: str, kind: type[StagelinkError]
+) -> None:
+    monkeypatch.setenv("STAGELINK_LLAMACPP_TRIAL", trials)
+    monkeypatch.setenv("STAGELINK_CACHE", str(tmp_path / "cache"))
+    path = make_gguf(tmp_path, "phi3", tensors={"blk.5.ffn_up.weight": None})
+    with pytest.raises(kind) as caught:
+        _stage(path).load()
+    assert caught.value.reason == "load"
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert text.count(str(path)) == 1
+    assert "blk.5.ffn_up.weight' not found" in text
+    assert "\n" not in text
 
 
 def test_a_trial_ends_with_the_ring_that_waits_for_it() -> None:

@@ -31,6 +31,7 @@ _BASE: dict[str, Any] = {
     "context_length": 512,
     "attention.layer_norm_rms_epsilon": 1e-5,
     "attention.head_count": 2,
+    "feed_forward_length": 96,
 }
 
 

@@ -27,6 +27,7 @@ _BASE: dict[str, Any] = {
     "embedding_length": 64,
     "context_length": 512,
     "attention.head_count": 2,
+    "feed_forward_length": 96,
     "attention.layer_norm_rms_epsilon": 1e-5,
 }
 _MORE = (

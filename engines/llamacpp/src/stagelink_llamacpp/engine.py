@@ -104,9 +104,19 @@ class LlamaCppEngine:
         """Return where this engine can cut a checkpoint in two, from its table alone.
 
         Raises:
-            ConfigError: ``engine_checkpoint`` or ``engine_family`` where it cannot run it at all.
+            ConfigError: ``engine_checkpoint``, ``engine_family`` or ``gguf_metadata`` where it
+                cannot run it at all.
         """
         return read_rule(checkpoint).allowed_cuts()
+
+    @staticmethod
+    def range_refused(checkpoint: Checkpoint, first: int, end: int) -> str | None:
+        """Return why no stage of this engine may hold layers ``first..end``; from its table alone.
+
+        Raises:
+            ConfigError: As `allowed_cuts`.
+        """
+        return read_rule(checkpoint).range_refused(first, end)
 
     def describe(self) -> EngineDescription:
         """Say what this stage is and will hold."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import resource
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.engine import CheckpointError, EngineError, give_back
+from stagelink.engine import CheckpointError, EngineError, give_back, resident_bytes
 from stagelink_llamacpp.calls import lean_rows
 from stagelink_llamacpp.context import Context, Nodes, Shape
 from stagelink_llamacpp.head import Embedding, Head, Table
 from stagelink_llamacpp.pages import return_large_blocks
+from stagelink_llamacpp.refusal import named
 from stagelink_llamacpp.stage_file import EMBED, cached, remove
 from stagelink_llamacpp.streams import Streams
 from stagelink_llamacpp.sums import Comparison
@@ -24,6 +23,7 @@ from stagelink_llamacpp.trial import tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from stagelink.engine import Checkpoint, EngineSettings
     from stagelink_llamacpp.library import Library
@@ -78,7 +78,8 @@ def load_stage(
         CheckpointError: Reading the source, no room for the slice, a slice that fails its trial, or
             ``slice_damaged`` where the new one holds other bytes too; ``slice_check`` where a file
             could not be compared, or was replaced again and again.
-        EngineError: ``load`` with what llama.cpp said.
+        EngineError: ``load`` with what llama.cpp said; behind the path of the source, as is what a
+            trial says.
     """
 
     def alive(_: float = 1.0) -> None:
@@ -140,8 +141,8 @@ def _compared(
             loaded = _loaded(library, own, paths, asked, alive)
             made.callback(loaded.close)
         except (CheckpointError, EngineError, OSError) as error:
-            # Raised below, where the files are not to blame.
-            failed = error
+            # Raised below, where the files are not to blame: of the file that a user knows.
+            failed = error if isinstance(error, OSError) else named(error, own.path)
         # What another process puts there from now on was not loaded.
         replaced = comparison.replaced()
         damaged = comparison.damaged(alive)
@@ -188,7 +189,7 @@ def _loaded(
     )
     device = setup.device.kind if settings.device == "auto" else settings.device
     _LOG.info("layers %d-%d: %s as stored", own.first, own.end, _mib(own.own_bytes))
-    before = _resident()
+    before = resident_bytes() or 0
     with contextlib.ExitStack() as made:
         # First: while llama.cpp reorders the vocabulary it needs more than what stays.
         embedding, head = _ends(library, own, paths, (setup, device, alive), made)
@@ -205,7 +206,8 @@ def _loaded(
         context = Context(library, path, setup.device, shape, nodes, alive=alive)
         made.callback(context.close)
         made.pop_all()
-    told = own.first, own.end, _mib(_resident() - before), _mib(_resident())
+    after = resident_bytes() or 0
+    told = own.first, own.end, _mib(after - before), _mib(after)
     _LOG.info("layers %d-%d: %s more held after loading, %s in all", *told)
     streams = Streams(
         context, settings.streams_max, settings.rows_max, recurrent=own.rule.recurrent
@@ -235,15 +237,6 @@ def _ends(
     head = Head(library, paths["head"], setup, nodes, table)
     made.callback(head.close)
     return embedding, head
-
-
-def _resident() -> int:
-    """Return the process's resident bytes; 0 where the system does not say."""
-    try:
-        with Path("/proc/self/statm").open(encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _mib(count: int) -> str:

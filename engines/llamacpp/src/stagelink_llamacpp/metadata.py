@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 EPSILON = "attention.layer_norm_rms_epsilon"
 LAYERS_MAX = 512
-_WHOLE_MAX = 1 << 31
+# What whole numbers of the metadata stay below.
+WHOLE_MAX = 1 << 31
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # What the rules compute with, where a file has it: whole numbers of 0 on, and finite ones.
 _WHOLE = (
@@ -46,8 +47,8 @@ def check_numbers(values: Mapping[str, Any], prefix: str) -> None:
     """Refuse a value of another type than the rules compute with."""
     for key in _WHOLE:
         value = values.get(key, 0)
-        if type(value) is not int or not 0 <= value < _WHOLE_MAX:
-            raise wrong(prefix + key, f"0 to {_WHOLE_MAX - 1}", value)
+        if type(value) is not int or not 0 <= value < WHOLE_MAX:
+            raise wrong(prefix + key, f"0 to {WHOLE_MAX - 1}", value)
     for key in (EPSILON, *_FINITE):
         value = values.get(key, None if key == EPSILON else 0.0)
         # Not a number is not below anything either.
@@ -94,7 +95,7 @@ def vocab_of(metadata: Mapping[str, Any], prefix: str) -> int:
     """Return the number of tokens."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
-    if type(count) is not int or not 1 <= count < _WHOLE_MAX:
+    if type(count) is not int or not 1 <= count < WHOLE_MAX:
         raise wrong("tokenizer.ggml.tokens", "a list of tokens", count)
     return count
 

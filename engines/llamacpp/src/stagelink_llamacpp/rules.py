@@ -16,6 +16,7 @@ import numpy as np
 from stagelink.engine import ConfigError
 from stagelink_llamacpp.architectures import ARCHITECTURES
 from stagelink_llamacpp.head_rules import HeadFile, head_file_of
+from stagelink_llamacpp.layer_sizes import check_groups, check_sizes
 from stagelink_llamacpp.metadata import (
     LAYERS_MAX,
     check_lists,
@@ -295,7 +296,9 @@ def rule_of(architecture: str, metadata: Mapping[str, Any]) -> Rule:
         raise wrong(prefix + _MTP_COUNT, f"0 to {layers - 1}", drafters)
     for key in ("embedding_length", "context_length"):
         count_of(values, key, architecture, 1 << 24)
+    check_sizes(known, values, layers - drafters)
     check_lists(values, layers, prefix)
+    check_groups(values, prefix)
     rule = Rule(known, values, layers - drafters, vocab_of(metadata, prefix))
     _check_variant(rule)
     return rule

@@ -5,11 +5,13 @@ It reads the table only; `stage_file.cached` copies what is laid out here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
 from stagelink.engine import CheckpointError, ConfigError
 from stagelink_llamacpp.metadata import refused
+from stagelink_llamacpp.refusal import named
 from stagelink_llamacpp.rules import rule_of
 from stagelink_llamacpp.stage_file import (
     EMBED,
@@ -21,6 +23,9 @@ from stagelink_llamacpp.stage_file import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from stagelink.engine import Checkpoint, GgufSource, GgufTensor
     from stagelink_llamacpp.head_rules import HeadFile
     from stagelink_llamacpp.rules import Rule
@@ -52,6 +57,7 @@ class Slice:
     """A stage's files, laid out.
 
     Attributes:
+        path: The checkpoint's, as its user gave it.
         source: The checkpoint's table and bytes.
         rule: The architecture's.
         first: First layer.
@@ -61,6 +67,7 @@ class Slice:
         embed: The embedding's entry in the source.
     """
 
+    path: Path
     source: GgufSource
     rule: Rule
     first: int
@@ -100,8 +107,9 @@ def read_slice(checkpoint: Checkpoint, first: int, end: int, *, lead: bool) -> S
 
     Raises:
         ConfigError: ``engine_checkpoint`` for what is no GGUF file, ``engine_family`` for an
-            architecture without a rule, ``engine_cut`` for a cut that the rule forbids.
-        CheckpointError: ``tensor_missing`` or ``tensor_shape``.
+            architecture without a rule, ``engine_cut`` for a cut that the rule forbids,
+            ``gguf_metadata`` for metadata that no such file has.
+        CheckpointError: ``tensor_missing``, ``tensor_shape`` or ``gguf_metadata``.
     """
     rule = read_rule(checkpoint)
     source = _source(checkpoint)
@@ -109,15 +117,17 @@ def read_slice(checkpoint: Checkpoint, first: int, end: int, *, lead: bool) -> S
     why = rule.range_refused(first, end)
     if why is not None:
         raise ConfigError(f"llamacpp engine: {why}; change --layers", reason="engine_cut")
-    return Slice(
-        source=source,
-        rule=rule,
-        first=first,
-        end=end,
-        layers=range_file(source, rule, first, end),
-        ends=_ends(source, rule) if lead else None,
-        embed=source.tensors[EMBED],
-    )
+    with _metadata_of(checkpoint):
+        return Slice(
+            path=checkpoint.path,
+            source=source,
+            rule=rule,
+            first=first,
+            end=end,
+            layers=range_file(source, rule, first, end),
+            ends=_ends(source, rule) if lead else None,
+            embed=source.tensors[EMBED],
+        )
 
 
 def read_rule(checkpoint: Checkpoint) -> Rule:
@@ -125,11 +135,23 @@ def read_rule(checkpoint: Checkpoint) -> Rule:
 
     Raises:
         ConfigError: ``engine_checkpoint`` for what is no GGUF file, ``engine_family`` for an
-            architecture without a rule.
+            architecture without a rule, ``gguf_metadata`` for metadata that no such file has.
     """
     source = _source(checkpoint)
     architecture = source.values.get("general.architecture")
-    return rule_of(str(architecture)[:_NAME_CHARS_MAX], source.values)
+    with _metadata_of(checkpoint):
+        return rule_of(str(architecture)[:_NAME_CHARS_MAX], source.values)
+
+
+@contextlib.contextmanager
+def _metadata_of(checkpoint: Checkpoint) -> Iterator[None]:
+    """Name the file in an error about its metadata; others are about this engine."""
+    try:
+        yield
+    except (CheckpointError, ConfigError) as error:
+        if error.reason != "gguf_metadata":
+            raise
+        raise named(error, checkpoint.path) from None
 
 
 def _source(checkpoint: Checkpoint) -> GgufSource:
