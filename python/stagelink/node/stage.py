@@ -18,13 +18,14 @@ from stagelink.engine import EngineSettings, give_back, let_code_go, read_family
 from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
+from stagelink.node.asked_engines import engine_cuts
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.report import StageReport
 from stagelink.node.version import version
 from stagelink.placement.ranges import check_ranges, even_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from stagelink._native import Description
     from stagelink.config import ModelConfig
@@ -236,7 +237,7 @@ def check_model(
     checkpoint, family = open_model(config, progress)
     settings_of(config, family.context)
     checkpoint.content_digest()
-    ranges = ranges_of(config, family)
+    ranges = ranges_of(config, family, _cuts_of(config, checkpoint, family))
     if _reads_floats(config):
         checkpoint.prepare()
     return ranges
@@ -259,21 +260,37 @@ def _reads_floats(config: ModelConfig) -> bool:
     return any(reads_floats(config.engine_of(rank)) for rank in range(config.world))
 
 
-def ranges_of(config: ModelConfig, family: Family) -> Ranges:
-    """Return the layers of every rank: those asked for, or as even a cut as the family has.
+def _cuts_of(config: ModelConfig, checkpoint: Checkpoint, family: Family) -> tuple[int, ...]:
+    """Return where the family can be cut, and so can every engine that has rules of its own."""
+    cuts = family.allowed_cuts()
+    if config.ranges is None and config.world > 1:
+        names = {config.engine_of(rank) for rank in range(config.world)}
+        ruled = engine_cuts(checkpoint, [name for name in names if not reads_floats(name)])
+        cuts = tuple(at for at in cuts if all(at in own for own in ruled.values()))
+    return cuts
+
+
+def ranges_of(config: ModelConfig, family: Family, cuts: Sequence[int] | None = None) -> Ranges:
+    """Return the layers of every rank: those asked for, or as even a cut as there is.
+
+    Args:
+        config: With the ranges that were asked for, or how many there are.
+        family: The model's.
+        cuts: Where it can be cut; as the family says where that is not given.
 
     Raises:
         ConfigError: ``world``.
         PlacementError: The layers are not covered exactly once, or a cut is forbidden.
     """
-    ranges = _covering(config, family)
+    ranges = _covering(config, family, cuts)
     family.check_cuts(first for first, _ in ranges[1:])
     return ranges
 
 
-def _covering(config: ModelConfig, family: Family) -> Ranges:
+def _covering(config: ModelConfig, family: Family, cuts: Sequence[int] | None) -> Ranges:
     if config.ranges is None:
-        return even_ranges(family.layers, config.world, family.allowed_cuts())
+        allowed = family.allowed_cuts() if cuts is None else cuts
+        return even_ranges(family.layers, config.world, allowed)
     if len(config.ranges) != config.world:
         raise ConfigError(
             f"--layers has {len(config.ranges)} ranges, but the ring has {config.world} stages: "
