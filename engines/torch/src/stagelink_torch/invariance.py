@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from stagelink.engine import ConfigError
+from stagelink_torch.norm import RmsNorm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,16 +116,16 @@ def _linear_agrees(
     out, inner = shape
     weight = torch.randn(out, inner, generator=generator).to(dtype)
     rows = torch.randn(step * _MULTIPLES[-1], inner, generator=generator).to(dtype)
-    norm = torch.ones(inner, dtype=dtype)
+    norm = RmsNorm(torch.ones(inner, dtype=dtype), 1e-5)
     whole = functional.linear(rows, weight)
-    normed = functional.rms_norm(rows, (inner,), norm, 1e-5)
+    normed = norm(rows)
     for count in (step * multiple for multiple in _MULTIPLES):
         # The end of the rows as well as their beginning: a row's place must not matter.
         for part in (slice(0, count), slice(len(rows) - count, len(rows))):
             taken = rows[part].clone()
             if not torch.equal(functional.linear(taken, weight), whole[part]):
                 return False
-            if not torch.equal(functional.rms_norm(taken, (inner,), norm, 1e-5), normed[part]):
+            if not torch.equal(norm(taken), normed[part]):
                 return False
     return True
 
