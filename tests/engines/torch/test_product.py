@@ -11,12 +11,14 @@ import pytest
 
 pytest.importorskip("torch", reason="the torch engine is not installed here")
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from stagelink_torch.layer import Setup
 from stagelink_torch.mlp import MANY_ROWS, GatedMlp
 from stagelink_torch.product import BLOCK_BYTES, WIDE_BYTES, Matrix, ReadAhead
+from stagelink_torch.weights import ALIGNMENT, LentMemory
 
 SHAPES = [(960, 576), (3072, 576), (576, 1536), (4111, 130), (49, 4096), (500, 257)]
 
@@ -60,6 +62,29 @@ def test_many_rows_of_a_very_wide_matrix_have_torchs_bits(
     products.clear()
     few = given[:1]
     assert torch.equal(matrix(few), functional.linear(few, weight, bias))
+
+
+def test_a_wide_result_that_somebody_holds_keeps_its_values() -> None:
+    matrix = Matrix(torch.ones(1 << 16, 2), _setup())
+    first = matrix(torch.ones(64, 2)).numpy()[3:5]
+    second = matrix(torch.full((64, 2), 2.0)).numpy()
+    assert (first == 2.0).all()
+    assert (second == 4.0).all()
+
+
+def test_long_memory_is_lent_again_once_nothing_of_it_is_held() -> None:
+    memory = LentMemory()
+    held = memory.take(1 << 20).view(torch.float32).view(512, -1).numpy()[1:]
+    other = memory.take(1 << 20)
+    assert not np.shares_memory(held, other.numpy())
+    where = held.__array_interface__["data"][0] - (1 << 11)
+    del held
+    again = memory.take(1 << 19)
+    assert again.data_ptr() == where
+    assert again.data_ptr() % ALIGNMENT == 0
+    assert len(again) == 1 << 19
+    del again
+    assert len(memory.take(1 << 22)) == 1 << 22
 
 
 def test_a_product_that_is_not_very_wide_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

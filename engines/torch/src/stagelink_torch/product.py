@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from stagelink_torch.weights import long_memory
+from stagelink_torch.weights import LentMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,7 @@ WIDE_BYTES = 16 << 20
 _PART_BYTES = 1 << 20
 _TRIES = 3
 _KEY = "read ahead"
+_RESULTS = "wide results"
 
 
 class ReadAhead:
@@ -72,7 +73,16 @@ class ReadAhead:
 class Matrix:
     """``rows @ weight.T + bias``, as ``torch.nn.functional.linear`` has it, bit for bit."""
 
-    __slots__ = ("_ahead", "_biases", "_blocks", "_invariant", "_step", "bias", "weight")
+    __slots__ = (
+        "_ahead",
+        "_biases",
+        "_blocks",
+        "_invariant",
+        "_results",
+        "_step",
+        "bias",
+        "weight",
+    )
 
     def __init__(
         self, weight: torch.Tensor, setup: Setup, bias: torch.Tensor | None = None
@@ -81,6 +91,7 @@ class Matrix:
         self.weight, self.bias = weight, bias
         self._ahead = ReadAhead.of(setup)
         self._invariant = setup.invariant
+        self._results = setup.once(_RESULTS, LentMemory)
         self._blocks: tuple[torch.Tensor, ...] = ()
         self._biases: tuple[torch.Tensor, ...] = ()
         self._step = max(_ROWS, BLOCK_BYTES // weight[0].nbytes // _ROWS * _ROWS)
@@ -113,8 +124,8 @@ class Matrix:
         return out
 
     def _wide(self, rows: torch.Tensor, nbytes: int) -> torch.Tensor:
-        """Return ``[n, out]`` in long memory, ``nbytes`` of it, made in blocks of its columns."""
-        out = long_memory(nbytes)[:nbytes].view(rows.dtype).view(len(rows), -1)
+        """Return ``[n, out]``, ``nbytes`` of memory, made in blocks of its columns."""
+        out = self._results.take(nbytes).view(rows.dtype).view(len(rows), -1)
         step = max(_ROWS, _PART_BYTES // rows.itemsize // len(rows) // _ROWS * _ROWS)
         parts = zip(_split(self.weight, step), _split(out, step, 1), strict=True)
         for begin, (block, part) in zip(range(0, len(self.weight), step), parts, strict=True):

@@ -6,6 +6,7 @@ It knows no layer: a family's file says which tensors it wants, and how they are
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -167,6 +168,30 @@ def long_memory(nbytes: int) -> torch.Tensor:
     """Return at least ``nbytes`` of memory of numpy's, uint8, aligned to 64 bytes."""
     block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
     return torch.from_numpy(block[-block.ctypes.data % ALIGNMENT :])
+
+
+class LentMemory:
+    """A long block that is lent again as soon as nobody has any of it; one result at a time.
+
+    New memory is not free: the system clears it, and a virtual machine's host may have to find it.
+    The largest block that was asked for stays.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a block."""
+        self._block = long_memory(0)
+        self._lent: weakref.ref[np.ndarray] | None = None
+
+    def take(self, nbytes: int) -> torch.Tensor:
+        """Return ``nbytes`` that nothing was written to, uint8, aligned to 64 bytes."""
+        if self._lent is not None and self._lent() is not None:
+            return long_memory(nbytes)[:nbytes]
+        if len(self._block) < nbytes:
+            self._block = long_memory(nbytes)
+        # What torch makes of an array keeps that array, and so does every view of it.
+        own = self._block[:nbytes].numpy()
+        self._lent = weakref.ref(own)
+        return torch.from_numpy(own)
 
 
 def held_bytes(
