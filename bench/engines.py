@@ -16,6 +16,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 STREAMS = 16
+_SEED = 1
 # What else is compared, and with what.
 OTHERS = {"torch, invariant": "torch", "numpy": "torch", "numpy, invariant": "numpy"}
 _NEEDED = {"torch": "torch", "transformers": "transformers"}
@@ -114,16 +116,21 @@ def run(model: str, dtype: str, size: Size) -> Iterator[dict[str, Any]]:
 def in_turn(
     contenders: dict[str, Contender], size: Size, weight_bytes: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
-    """Run all, the order turned round each time; seconds a prompt, a step, and a floor a step."""
+    """Run all, in another order each time; seconds a prompt, a step, and a floor a step.
+
+    What ran before leaves caches and free memory behind: none follows always the same one.
+    """
     ids = _ids(size.prompt + size.steps)
     memory = Memory()
     prompts: dict[str, list[float]] = {name: [] for name in contenders}
     steps: dict[str, list[float]] = {name: [] for name in contenders}
     floors = []
-    for repeat in range(size.repeats):
-        order = list(contenders.items())[:: -1 if repeat % 2 else 1]
+    shuffled = random.Random(_SEED)
+    order = list(contenders.items())
+    for _ in range(size.repeats):
         begun: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(size.prompts):
+            shuffled.shuffle(order)
             for name, one in order:
                 begun[name].append(one.prompt(ids[: size.prompt]))
         for name in contenders:
