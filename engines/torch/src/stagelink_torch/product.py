@@ -12,6 +12,7 @@ into place, it takes less.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -77,9 +78,9 @@ class Matrix:
         "_ahead",
         "_biases",
         "_blocks",
-        "_invariant",
         "_results",
         "_step",
+        "_wide_rows",
         "bias",
         "weight",
     )
@@ -90,23 +91,24 @@ class Matrix:
         """Take ``weight`` ``[out, in]`` and ``bias`` ``[out]``."""
         self.weight, self.bias = weight, bias
         self._ahead = ReadAhead.of(setup)
-        self._invariant = setup.invariant
         self._results = setup.once(_RESULTS, LentMemory)
         self._blocks: tuple[torch.Tensor, ...] = ()
         self._biases: tuple[torch.Tensor, ...] = ()
+        # How many rows have a result that is made in blocks.
+        self._wide_rows = sys.maxsize
         self._step = max(_ROWS, BLOCK_BYTES // weight[0].nbytes // _ROWS * _ROWS)
         if weight.device.type == "cpu" and weight.dtype == torch.float32:
             self._blocks = _split(weight, self._step)
             self._biases = () if bias is None else _split(bias, self._step)
+            if not setup.invariant:
+                self._wide_rows = -(-WIDE_BYTES // (len(weight) * weight.itemsize))
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return ``[n, out]`` of ``[n, in]``, in memory of its own."""
         if len(rows) == 1 and self._ahead.on and len(self._blocks) > 1:
             return self._one_row(rows[0])
-        if self._blocks and not self._invariant:
-            nbytes = len(rows) * len(self.weight) * rows.itemsize
-            if nbytes >= WIDE_BYTES:
-                return self._wide(rows, nbytes)
+        if len(rows) >= self._wide_rows:
+            return self._wide(rows)
         return functional.linear(rows, self.weight, self.bias)
 
     def _one_row(self, row: torch.Tensor) -> torch.Tensor:
@@ -123,8 +125,9 @@ class Matrix:
                 torch.addmv(bias, block, row, out=part)
         return out
 
-    def _wide(self, rows: torch.Tensor, nbytes: int) -> torch.Tensor:
-        """Return ``[n, out]``, ``nbytes`` of memory, made in blocks of its columns."""
+    def _wide(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return ``[n, out]``, made in blocks of its columns."""
+        nbytes = len(rows) * len(self.weight) * rows.itemsize
         out = self._results.take(nbytes).view(rows.dtype).view(len(rows), -1)
         step = max(_ROWS, _PART_BYTES // rows.itemsize // len(rows) // _ROWS * _ROWS)
         parts = zip(_split(self.weight, step), _split(out, step, 1), strict=True)
