@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagelink_llamacpp.metadata import WHOLE_MAX, wrong
+from stagelink_llamacpp.metadata import check_count, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,17 +77,12 @@ def _check_each(
     if not layers:
         return
     if not isinstance(value, list):
-        _check_one(value, prefix + key)
+        check_count(value, prefix + key)
         return
     own = value[:layers]
     for at, one in enumerate(own):
         if not (some and type(one) is int and one == 0 and any(own)):
-            _check_one(one, prefix + key, f" in layer {at}")
-
-
-def _check_one(value: object, key: str, where: str = "") -> None:
-    if type(value) is not int or not 1 <= value < WHOLE_MAX:
-        raise wrong(key, f"1 to {WHOLE_MAX - 1}{where}", value)
+            check_count(one, prefix + key, where=f" in layer {at}")
 
 
 def _first(value: Any) -> Any:

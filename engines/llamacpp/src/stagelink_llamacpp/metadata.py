@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EPSILON = "attention.layer_norm_rms_epsilon"
 LAYERS_MAX = 512
 # What whole numbers of the metadata stay below.
-WHOLE_MAX = 1 << 31
+_WHOLE_MAX = 1 << 31
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # What the rules compute with, where a file has it: whole numbers of 0 on, and finite ones.
 _WHOLE = (
@@ -47,8 +47,8 @@ def check_numbers(values: Mapping[str, Any], prefix: str) -> None:
     """Refuse a value of another type than the rules compute with."""
     for key in _WHOLE:
         value = values.get(key, 0)
-        if type(value) is not int or not 0 <= value < WHOLE_MAX:
-            raise wrong(prefix + key, f"0 to {WHOLE_MAX - 1}", value)
+        if type(value) is not int or not 0 <= value < _WHOLE_MAX:
+            raise wrong(prefix + key, f"0 to {_WHOLE_MAX - 1}", value)
     for key in (EPSILON, *_FINITE):
         value = values.get(key, None if key == EPSILON else 0.0)
         # Not a number is not below anything either.
@@ -85,9 +85,17 @@ def sliced(key: str, value: object, first: int, end: int, count: int) -> object:
 
 def count_of(values: Mapping[str, Any], key: str, architecture: str, most: int) -> int:
     """Return a whole number of 1 to ``most``."""
-    value = values.get(key)
+    return check_count(values.get(key), f"{architecture}.{key}", most)
+
+
+def check_count(value: object, key: str, most: int = _WHOLE_MAX - 1, where: str = "") -> int:
+    """Return a value that is a whole number of 1 to ``most``; ``key`` is the file's, with prefix.
+
+    Raises:
+        ConfigError: ``gguf_metadata``; ``where`` in the file follows what was expected.
+    """
     if type(value) is not int or not 1 <= value <= most:
-        raise wrong(f"{architecture}.{key}", f"1 to {most}", value)
+        raise wrong(key, f"1 to {most}{where}", value)
     return value
 
 
@@ -95,7 +103,7 @@ def vocab_of(metadata: Mapping[str, Any], prefix: str) -> int:
     """Return the number of tokens."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else metadata.get(f"{prefix}vocab_size")
-    if type(count) is not int or not 1 <= count < WHOLE_MAX:
+    if type(count) is not int or not 1 <= count < _WHOLE_MAX:
         raise wrong("tokenizer.ggml.tokens", "a list of tokens", count)
     return count
 
