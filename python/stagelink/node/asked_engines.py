@@ -63,6 +63,15 @@ def engine_cuts(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[
     return cuts
 
 
+def common_cuts(checkpoint: Checkpoint, family: Family, names: Iterable[str]) -> tuple[int, ...]:
+    """Return where the family can be cut, and so can those of the engines with rules of their own.
+
+    As `engine_cuts` asks them, which imports them.
+    """
+    ruled = engine_cuts(checkpoint, names).values()
+    return tuple(at for at in family.allowed_cuts() if all(at in own for own in ruled))
+
+
 def range_refusals(
     checkpoint: Checkpoint, layers: int, cuts: Mapping[str, Sequence[int]], held: tuple[int, int]
 ) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from stagelink.engine import EngineSettings, read_family
 from stagelink.engine_registry import find_engine
 from stagelink.errors import ConfigError
-from stagelink.node.asked_engines import engine_cuts
+from stagelink.node.asked_engines import common_cuts
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.rows import BoundaryRows
 from stagelink.ring import plan_of
@@ -103,9 +103,7 @@ class Reference:
         engine = self._make(0, self._family.layers)
         self.described: EngineDescription = engine.describe()
         engine.close()
-        ruled = engine_cuts(checkpoint, [name]).get(name)
-        cuts = self._family.allowed_cuts()
-        self.cuts = cuts if ruled is None else tuple(at for at in cuts if at in ruled)
+        self.cuts = common_cuts(checkpoint, self._family, [name])
 
     @property
     def layers(self) -> int:

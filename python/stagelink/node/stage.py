@@ -18,7 +18,7 @@ from stagelink.engine import EngineSettings, give_back, let_code_go, read_family
 from stagelink.engine_registry import find_engine, reads_floats
 from stagelink.errors import ConfigError
 from stagelink.fingerprint import make_fingerprint
-from stagelink.node.asked_engines import engine_cuts
+from stagelink.node.asked_engines import common_cuts
 from stagelink.node.engine_errors import engine_errors
 from stagelink.node.report import StageReport
 from stagelink.node.version import version
@@ -262,12 +262,11 @@ def _reads_floats(config: ModelConfig) -> bool:
 
 def _cuts_of(config: ModelConfig, checkpoint: Checkpoint, family: Family) -> tuple[int, ...]:
     """Return where the family can be cut, and so can every engine that has rules of its own."""
-    cuts = family.allowed_cuts()
-    if config.ranges is None and config.world > 1:
-        names = {config.engine_of(rank) for rank in range(config.world)}
-        ruled = engine_cuts(checkpoint, [name for name in names if not reads_floats(name)])
-        cuts = tuple(at for at in cuts if all(at in own for own in ruled.values()))
-    return cuts
+    if config.ranges is not None or config.world == 1:
+        return family.allowed_cuts()
+    names = {config.engine_of(rank) for rank in range(config.world)}
+    # None but those that read no floats have such rules, and torch takes seconds to import.
+    return common_cuts(checkpoint, family, [name for name in names if not reads_floats(name)])
 
 
 def ranges_of(config: ModelConfig, family: Family, cuts: Sequence[int] | None = None) -> Ranges:
