@@ -30,7 +30,13 @@ from stagelink.checkpoint.rope import Rope
 from stagelink.checkpoint.user_cache import locked, private_folder
 from stagelink.engine.checks import EngineChecks
 from stagelink.engine.freed_memory import give_back, let_code_go
-from stagelink.engine.memory_map import DONT_NEED, mappings, memory_advice, resident_bytes
+from stagelink.engine.memory_map import (
+    DONT_NEED,
+    mappings,
+    memory_advice,
+    resident_bytes,
+    written_bytes,
+)
 from stagelink.engine.native_callbacks import address_filter
 from stagelink.engine.round import (
     CANCEL,
@@ -116,4 +122,5 @@ __all__ = [
     "private_folder",
     "read_family",
     "resident_bytes",
+    "written_bytes",
 ]

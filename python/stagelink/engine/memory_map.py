@@ -59,11 +59,21 @@ def mappings_without(counts: Sequence[str]) -> Iterator[Mapping]:
 
 
 def resident_bytes() -> int | None:
-    """Return the bytes of the process that are in memory, proc_pid_statm(5), if the system says."""
+    """Return the bytes of the process that are in memory, if the system says."""
     try:
-        return int(STATM.read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
-    except (OSError, IndexError, ValueError):
+        return _resident()[0]
+    except (OSError, ValueError):
         return None
+
+
+def written_bytes() -> int:
+    """Return those of them that no file has.
+
+    Raises:
+        OSError: The system does not say.
+    """
+    resident, of_files = _resident()
+    return resident - of_files
 
 
 def memory_advice() -> Callable[[int, int, int], int]:
@@ -71,6 +81,13 @@ def memory_advice() -> Callable[[int, int, int], int]:
     advise = ctypes.CDLL(None, use_errno=True).madvise
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return advise
+
+
+def _resident() -> tuple[int, int]:
+    """Return resident bytes, and how many of them are of files: proc_pid_statm(5)."""
+    with STATM.open(encoding="ascii") as file:
+        resident, of_files = file.read().split()[1:3]
+    return int(resident) * mmap.PAGESIZE, int(of_files) * mmap.PAGESIZE
 
 
 def _opened(path: Path) -> contextlib.AbstractContextManager[Iterator[str]]:

@@ -118,7 +118,7 @@ def test_pages_are_dropped_behind_a_copy_and_not_before_it_has_the_bytes_to_spar
     path = tmp_path / "weights.gguf"
     _held, array = _mapped(path, 24 * _MIB)
     written = [100 * _MIB]
-    monkeypatch.setattr(pages, "_written_bytes", lambda: written[0])
+    monkeypatch.setattr(pages, "written_bytes", lambda: written[0])
     dropping = Dropping(path, 0, 24 * _MIB, spare=8 * _MIB)
     dropping.start()
     try:
@@ -140,12 +140,12 @@ def test_pages_are_dropped_behind_a_copy_and_not_before_it_has_the_bytes_to_spar
 def test_memory_that_was_written_grows_by_what_is_written_and_not_by_what_is_mapped(
     tmp_path: Path,
 ) -> None:
-    before = pages._written_bytes()
+    before = pages.written_bytes()
     held, array = _mapped(tmp_path / "weights.gguf", 64 * _MIB)
-    assert pages._written_bytes() - before < 32 * _MIB
+    assert pages.written_bytes() - before < 32 * _MIB
     assert _field(array.ctypes.data, "Rss") == 64 * _MIB
     _memory_held = _memory(64 * _MIB)
-    assert pages._written_bytes() - before > 48 * _MIB
+    assert pages.written_bytes() - before > 48 * _MIB
     del held
 
 
@@ -158,7 +158,7 @@ def test_memory_that_is_mapped_in_the_place_of_the_file_keeps_its_bytes(
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    monkeypatch.setattr(pages, "_written_bytes", itertools.count(0, _MIB // 4).__next__)
+    monkeypatch.setattr(pages, "written_bytes", itertools.count(0, _MIB // 4).__next__)
     dropping = Dropping(path, 0, 8 * _MIB)
     dropping.start()
     try:

@@ -12,15 +12,14 @@ import ctypes
 import errno
 import mmap
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagelink.engine import DONT_NEED, mappings, memory_advice
+from stagelink.engine import DONT_NEED, mappings, memory_advice, written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-_STATM = "/proc/self/statm"
 # Linux's advice: include/uapi/asm-generic/mman-common.h. `_PAGE_OUT` is of Linux 5.4, `_COLLAPSE`
 # of 6.1.
 _HUGE, _PAGE_OUT, _COLLAPSE = 14, 21, 25
@@ -129,7 +128,7 @@ class Dropping:
         with contextlib.suppress(AttributeError, OSError):
             advise, spans = memory_advice(), self._spans(self._begin, self._size)
             self._thread = threading.Thread(
-                target=self._drop, args=(advise, spans, _written_bytes()), daemon=True
+                target=self._drop, args=(advise, spans, written_bytes()), daemon=True
             )
             self._thread.start()
 
@@ -154,7 +153,7 @@ class Dropping:
     def _drop(self, advise: Callable[[int, int, int], int], spans: Spans, before: int) -> None:
         done = 0
         while not self._over.wait(_DROP_SECONDS):
-            copied = _written_bytes() - before - self._spare
+            copied = written_bytes() - before - self._spare
             at = 0
             for begin, end in spans:
                 first, last = max(begin, begin + done - at), min(end, begin + copied - at)
@@ -177,17 +176,6 @@ class Dropping:
                 if first < last:
                     found.append((first, last))
         return found
-
-
-def _written_bytes() -> int:
-    """Return the resident bytes of the process that no file has: proc_pid_statm(5).
-
-    Raises:
-        OSError: The system does not say.
-    """
-    with Path(_STATM).open(encoding="ascii") as file:
-        resident, shared = file.read().split()[1:3]
-    return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
 def _without(spans: Spans, others: Spans) -> Iterator[tuple[int, int]]:
